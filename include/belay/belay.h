@@ -1,0 +1,211 @@
+/* belay.h: checkpoint/restart for one process.
+ *
+ *      struct belay *b;
+ *      uint64_t step = 0;
+ *      belay_open(NULL, &b);
+ *      double *t = belay_alloc(b, "temperature", BELAY_F64, n);
+ *      belay_attach(b, "step", BELAY_U64, 1, &step);
+ *      belay_restart(b);                      1: state is back, 0: nothing to restore
+ *      for (; step < last; step++) {
+ *              advance(t, n);
+ *              if (step % 100 == 99)
+ *                      belay_checkpoint(b);
+ *      }
+ *      belay_close(&b);
+ *
+ * Errors. A call returns 0 (or a count) or a negative number. A number from -1 to -999 is -errno and
+ * means the call had no effect. The BELAY_E_ codes say what was lost. belay_error() gives the text:
+ * which object, and what to do. The library never exits, aborts or prints.
+ *
+ * Threads. Each call states its rule. "One thread at a time" means: per context, the program makes
+ * sure that no two such calls overlap. Different contexts are independent of each other.
+ *
+ * Ownership. Inputs are copied unless a call says "borrowed until".
+ */
+#ifndef BELAY_BELAY_H
+#define BELAY_BELAY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BELAY_VERSION_MAJOR 0
+#define BELAY_VERSION_MINOR 1
+#define BELAY_VERSION_PATCH 0
+
+/* What was lost. Everything that is not listed is intact. */
+enum belay_code {
+        BELAY_E_CHECKPOINT = -1001, /* this checkpoint; earlier versions and the program are intact */
+        BELAY_E_LEVEL = -1002,      /* a storage level; the version exists at the other levels      */
+        BELAY_E_TRACKING = -1003,   /* change tracking; the next checkpoint copies everything       */
+        BELAY_E_BROKEN = -1004,     /* the context: close it; published versions are intact         */
+        BELAY_E_DATA = -1005,       /* stored data is damaged and no intact version could be placed */
+        BELAY_E_MISMATCH = -1006,   /* nothing: restart refused, regions differ (see the report)    */
+        BELAY_E_FORMAT = -1007      /* nothing: the file is no pool, or of a newer format           */
+};
+
+/* Element types. BELAY_RAW elements are opaque bytes of a size the program gives. */
+enum belay_type {
+        BELAY_RAW = 0,
+        BELAY_I8 = 1,
+        BELAY_U8 = 2,
+        BELAY_I16 = 3,
+        BELAY_U16 = 4,
+        BELAY_I32 = 5,
+        BELAY_U32 = 6,
+        BELAY_I64 = 7,
+        BELAY_U64 = 8,
+        BELAY_F32 = 9,
+        BELAY_F64 = 10,
+        BELAY_C64 = 11, /* complex, two F32 */
+        BELAY_C128 = 12 /* complex, two F64 */
+};
+
+#define BELAY_MAX_DIMS 8
+#define BELAY_MAX_NAME 255 /* bytes of UTF-8, no control characters */
+
+struct belay;        /* a context: one pool, its regions and versions */
+struct belay_config; /* options for opening a context                 */
+
+/* The full description of a region. Zero the struct, set size = sizeof, then fill in. */
+struct belay_desc {
+        size_t size;            /* sizeof(struct belay_desc)                                     */
+        const char *name;       /* unique in the context                                         */
+        uint32_t type;          /* enum belay_type                                               */
+        uint32_t element_bytes; /* for BELAY_RAW (0 means 1); otherwise 0 or the type's own size */
+        uint32_t ndims;         /* 1 … BELAY_MAX_DIMS                                            */
+        uint32_t block_bytes;   /* 0: the option `block`; else a power of two, 128 … 1 MiB       */
+        uint32_t flags;         /* BELAY_GLOBAL or 0                                             */
+        uint32_t reserved;      /* 0                                                             */
+        uint64_t dims[BELAY_MAX_DIMS];         /* C order: the last one varies fastest           */
+        uint64_t global_dims[BELAY_MAX_DIMS];  /* with BELAY_GLOBAL: the whole array's shape …   */
+        uint64_t global_start[BELAY_MAX_DIMS]; /* … and where this part begins in it             */
+};
+#define BELAY_GLOBAL 1u
+
+/* ---- options ------------------------------------------------------------------------------- */
+
+/* Creates a set of options. Order of precedence: default < file < environment < belay_config_set.
+ * The file is $BELAY_CONF, or ./belay.conf if there is one; it is only read. Thread-safe. */
+int belay_config_new(struct belay_config **out);
+/* Sets one option; an unknown key is refused, naming the nearest one. One thread at a time. */
+int belay_config_set(struct belay_config *config, const char *key, const char *value);
+/* Accepts NULL. One thread at a time. */
+void belay_config_delete(struct belay_config **config);
+
+/* ---- context ------------------------------------------------------------------------------- */
+
+/* Opens the pool named by the option `pool`, creating it if it does not exist. `config` may be NULL
+ * and is only read. Fails with -EBUSY if a live process uses the pool, and never changes a
+ * file that is not a pool. Thread-safe. */
+int belay_open(const struct belay_config *config, struct belay **out);
+/* Frees the context and its allocated regions; attached memory is left alone. Accepts NULL. Sets
+ * *b to NULL. Versions stay in the pool. One thread at a time, and the last call on *b. */
+int belay_close(struct belay **b);
+/* The value in force of an option, as text. -ENOSPC if `bytes` is too small. Thread-safe. */
+int belay_get(struct belay *b, const char *key, char *value, size_t bytes);
+
+/* ---- regions ------------------------------------------------------------------------------- */
+
+/* Allocates zeroed, page-aligned memory and registers it as a region. NULL on failure: see
+ * belay_error_code(). The memory is freed by belay_free or belay_close. One thread at a time. */
+void *belay_alloc(struct belay *b, const char *name, enum belay_type type, uint64_t count);
+void *belay_alloc_desc(struct belay *b, const struct belay_desc *desc);
+/* Registers the program's own memory; it is borrowed until belay_detach, belay_move or belay_close.
+ * One thread at a time. */
+int belay_attach(struct belay *b, const char *name, enum belay_type type, uint64_t count, void *ptr);
+int belay_attach_desc(struct belay *b, const struct belay_desc *desc, void *ptr);
+/* An allocated region's first dimension becomes `count`. Content is kept, new elements are zero, the
+ * memory may move. NULL on failure: nothing has changed. One thread at a time. */
+void *belay_resize(struct belay *b, const char *name, uint64_t count);
+/* An attached region is now at `ptr` with first dimension `count`. One thread at a time. */
+int belay_move(struct belay *b, const char *name, uint64_t count, void *ptr);
+/* Forgets a region: the next version will not have it. belay_free also frees the memory; it
+ * is for allocated regions, belay_detach for attached ones. One thread at a time. */
+int belay_detach(struct belay *b, const char *name);
+int belay_free(struct belay *b, const char *name);
+/* Address of a region's memory, NULL if there is no such region. One thread at a time. */
+void *belay_ptr(struct belay *b, const char *name);
+
+/* ---- checkpoint and restart ---------------------------------------------------------------- */
+
+/* Writes all regions as a new version and returns once it is durable. The program must not change
+ * region memory meanwhile. On BELAY_E_CHECKPOINT the version does not exist and the earlier ones
+ * do. One thread at a time. */
+int belay_checkpoint(struct belay *b);
+/* Number of the version last published or restored in this context, 0 if none. One thread at a time. */
+uint64_t belay_version(const struct belay *b);
+
+#define BELAY_ALLOW_MISSING    1u /* registered regions the version does not have keep their content */
+#define BELAY_ALLOW_UNEXPECTED 2u /* stored regions that are not registered are passed over          */
+#define BELAY_RESIZE           4u /* allocated regions take the stored dims; use belay_ptr afterwards */
+
+/* Brings the newest intact version back into the registered regions. 1: done. 0: the pool has no
+ * version. A damaged version is passed over with a warning and the next older one is taken. The regions
+ * must agree with the version in name, type and shape, else BELAY_E_MISMATCH. Memory is
+ * untouched unless 1 or BELAY_E_DATA is returned; after BELAY_E_DATA the content of the regions is
+ * undefined (the option `verify_first` excludes that at the price of reading twice).
+ * One thread at a time. */
+int belay_restart(struct belay *b);
+/* The same for one version (0: the newest) with BELAY_ALLOW_ and BELAY_RESIZE flags. */
+int belay_restart_version(struct belay *b, uint64_t version, uint32_t flags);
+
+/* What the last restart of this context found. The strings are borrowed until the next restart or close. */
+struct belay_report {
+        size_t size; /* sizeof(struct belay_report), set by the caller */
+        uint64_t version;
+        uint64_t restored, missing, unexpected, different; /* number of regions in each list */
+        const char *const *missing_names;                  /* registered, not stored         */
+        const char *const *unexpected_names;               /* stored, not registered         */
+        const char *const *different_names;                /* other type or shape            */
+};
+int belay_restart_report(struct belay *b, struct belay_report *out);
+
+/* Describes a stored region of the newest version, so that memory of the right size can be made before
+ * restart. out->size must be set; out->name is NULL afterwards. -ENOENT if there is none. One thread at
+ * a time. */
+int belay_stored(struct belay *b, const char *name, struct belay_desc *out);
+
+/* ---- what happened ------------------------------------------------------------------------- */
+
+struct belay_stats {
+        size_t size; /* sizeof(struct belay_stats), set by the caller */
+        uint64_t checkpoints, checkpoints_failed, restarts;
+        uint64_t version;          /* newest published                                    */
+        uint64_t regions;          /* registered now                                      */
+        uint64_t region_bytes;     /* their total size                                    */
+        uint64_t last_blocked_ns;  /* time inside the last successful belay_checkpoint    */
+        uint64_t last_written;     /* bytes the last version wrote, metadata included     */
+        uint64_t last_data;        /* … of which region data                              */
+        uint64_t last_unchanged;   /* region bytes shared with the version before         */
+        uint64_t total_written;
+        uint64_t pool_bytes;       /* size of the pool file                               */
+        uint64_t pool_used;        /* … of which retained versions use                    */
+        uint64_t memory_bytes;     /* memory the library holds, regions not counted       */
+        uint64_t memory_peak;      /* its maximum                                         */
+        uint64_t memory_budget;    /* what it may hold (option `memory`)                  */
+};
+int belay_stats(struct belay *b, struct belay_stats *out); /* One thread at a time. */
+
+/* Text and code of the last failed call in this thread. Valid until the next failing call in this thread. */
+const char *belay_error(void);
+int belay_error_code(void);
+/* A few words for a code. Thread-safe. */
+const char *belay_code_text(int code);
+
+enum belay_log_level { BELAY_LOG_ERROR = 0, BELAY_LOG_WARN = 1, BELAY_LOG_INFO = 2, BELAY_LOG_DEBUG = 3 };
+typedef void (*belay_log_fn)(void *arg, enum belay_log_level level, const char *text);
+/* Where messages of all contexts go; NULL (the default) discards them. The function may be called from
+ * any thread that is inside a belay call and must not call belay. Thread-safe. */
+void belay_log_sink(belay_log_fn fn, void *arg, enum belay_log_level most);
+
+/* Version of the library at run time, as "0.1.0". Thread-safe. */
+const char *belay_version_text(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,166 @@
+/* base: what every module may use. Status and error text, the log sink, the option table, little-endian
+ * access, hashes and a sorted name index. No allocation, no I/O, no clock. */
+#ifndef BELAY_BASE_H
+#define BELAY_BASE_H
+
+#include <belay/belay.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "Belay stores elements as they are in memory and supports little-endian machines only"
+#endif
+
+#define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
+#define ARRAY_LEN(a)           (sizeof(a) / sizeof((a)[0]))
+
+/* ---- status -------------------------------------------------------------------------------- */
+
+/* Records code and text for this thread and returns the code, so that a function can end with
+ * `return err_set(...)`. Called once, where the error is decided; callers above only pass the code on. */
+int err_set(int code, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* The same, and "<what>: <text so far>" as the new text; for the one caller that knows the outer object. */
+int err_wrap(int code, const char *fmt, ...) PRINTF_LIKE(2, 3);
+const char *err_text(void);
+int err_code(void);
+/* Puts `text` back as this thread's error, for errors that were kept for later. */
+void err_restore(int code, const char *text);
+#define ERR_TEXT_BYTES 1024
+const char *code_text(int code);
+/* `name` made safe to print: control bytes become '?', long names are cut. Returns buf. */
+const char *printable(const char *name, char *buf, size_t bytes);
+
+/* ---- log ----------------------------------------------------------------------------------- */
+
+void log_emit(enum belay_log_level level, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void log_set_sink(belay_log_fn fn, void *arg, enum belay_log_level most);
+
+/* ---- numbers ------------------------------------------------------------------------------- */
+
+static inline uint64_t align_up(uint64_t n, uint64_t to)
+{
+        return (n + to - 1) / to * to;
+}
+static inline uint64_t div_up(uint64_t n, uint64_t by)
+{
+        return n / by + (n % by != 0);
+}
+static inline uint64_t min_u64(uint64_t a, uint64_t b)
+{
+        return a < b ? a : b;
+}
+static inline uint64_t max_u64(uint64_t a, uint64_t b)
+{
+        return a > b ? a : b;
+}
+
+static inline uint16_t get_u16(const uint8_t *p)
+{
+        uint16_t v;
+        memcpy(&v, p, sizeof(v));
+        return v;
+}
+static inline uint32_t get_u32(const uint8_t *p)
+{
+        uint32_t v;
+        memcpy(&v, p, sizeof(v));
+        return v;
+}
+static inline uint64_t get_u64(const uint8_t *p)
+{
+        uint64_t v;
+        memcpy(&v, p, sizeof(v));
+        return v;
+}
+static inline void put_u16(uint8_t *p, uint16_t v)
+{
+        memcpy(p, &v, sizeof(v));
+}
+static inline void put_u32(uint8_t *p, uint32_t v)
+{
+        memcpy(p, &v, sizeof(v));
+}
+static inline void put_u64(uint8_t *p, uint64_t v)
+{
+        memcpy(p, &v, sizeof(v));
+}
+
+/* ---- hashes -------------------------------------------------------------------------------- */
+
+struct hash128 {
+        uint64_t lo, hi;
+};
+/* XXH3, seed 0; the code compiled for the widest vectors this CPU has. */
+struct hash128 hash_bytes(const void *data, size_t bytes);
+/* Hash of an object whose bytes 16 … 31 are taken as zero (format.md §2); bytes >= 32. */
+struct hash128 hash_object(const void *object, size_t bytes);
+uint64_t hash_name(const char *name);
+const char *hash_isa(void); /* "avx512", "avx2" or "base" */
+static inline bool hash_equal(struct hash128 a, struct hash128 b)
+{
+        return a.lo == b.lo && a.hi == b.hi;
+}
+
+/* ---- name index ---------------------------------------------------------------------------- */
+
+/* A sorted array of (hash of name, position), in storage the caller owns. The caller compares the
+ * names themselves: two names may share a hash. */
+struct name_slot {
+        uint64_t key;
+        uint64_t position;
+};
+void names_sort(struct name_slot *slots, size_t count);
+/* Index of the first slot whose key is not below `key`; count if there is none. */
+size_t names_find(const struct name_slot *slots, size_t count, uint64_t key);
+
+/* 0, or -EINVAL with text: 1 … 255 bytes of valid UTF-8 without control characters. */
+int name_check(const char *name);
+
+/* ---- options ------------------------------------------------------------------------------- */
+
+enum option_id {
+        OPT_POOL,
+        OPT_MEDIA,
+        OPT_VERSIONS,
+        OPT_BLOCK,
+        OPT_LIMIT,
+        OPT_MEMORY,
+        OPT_IO,
+        OPT_DIRECT,
+        OPT_DAMAGED,
+        OPT_VERIFY_FIRST,
+        OPT_PROBE_MASK,
+        OPT_COUNT
+};
+enum option_source { SOURCE_DEFAULT, SOURCE_FILE, SOURCE_ENVIRONMENT, SOURCE_SETTER };
+enum { MEDIA_AUTO, MEDIA_FILE, MEDIA_MAPPED };
+enum { IO_AUTO, IO_URING, IO_PWRITE };
+enum { SWITCH_AUTO, SWITCH_ON, SWITCH_OFF };
+enum { DAMAGED_KEEP, DAMAGED_DROP };
+
+#define OPTION_TEXT_BYTES 4096
+struct options {
+        uint64_t number[OPT_COUNT];       /* sizes, counts, and the index of a word           */
+        char pool[OPTION_TEXT_BYTES];     /* OPT_POOL                                         */
+        char mask[256];                   /* OPT_PROBE_MASK                                   */
+        uint8_t source[OPT_COUNT];        /* enum option_source of the value in force         */
+};
+void options_init(struct options *o);
+int options_set(struct options *o, const char *key, const char *value, enum option_source source);
+/* Lines of `key = value`; '#' begins a comment. `origin` names the text in errors. */
+int options_set_text(struct options *o, const char *text, size_t bytes, const char *origin);
+/* Every BELAY_<KEY> of the environment; BELAY_CONF is passed over. */
+int options_set_environment(struct options *o);
+/* $BELAY_CONF or NULL. */
+const char *options_file(void);
+int options_get(const struct options *o, const char *key, char *value, size_t bytes);
+/* Description of option i for help texts, i < OPT_COUNT. */
+struct option_help {
+        const char *key, *initial, *values, *help;
+};
+struct option_help option_help(unsigned i);
+const char *option_source_text(enum option_source source);
+
+#endif

@@ -1,0 +1,76 @@
+/* names.c: the sorted name index and the rule for names. */
+#include "base/base.h"
+#include <errno.h>
+#include <stdlib.h>
+
+static int by_key(const void *a, const void *b)
+{
+        const struct name_slot *x = a;
+        const struct name_slot *y = b;
+        return x->key < y->key ? -1 : x->key > y->key;
+}
+
+void names_sort(struct name_slot *slots, size_t count)
+{
+        if (count > 1)
+                qsort(slots, count, sizeof(*slots), by_key);
+}
+
+size_t names_find(const struct name_slot *slots, size_t count, uint64_t key)
+{
+        size_t low = 0;
+        size_t high = count;
+        while (low < high) {
+                size_t mid = low + (high - low) / 2;
+                if (slots[mid].key < key)
+                        low = mid + 1;
+                else
+                        high = mid;
+        }
+        return low;
+}
+
+/* Length of the UTF-8 sequence at p, 0 if it is malformed (overlong, surrogate, above U+10FFFF). */
+static size_t utf8_length(const unsigned char *p)
+{
+        if (p[0] < 0x80)
+                return 1;
+        if (p[0] >= 0xc2 && p[0] <= 0xdf)
+                return (p[1] & 0xc0) == 0x80 ? 2 : 0;
+        if ((p[0] & 0xf0) == 0xe0) {
+                unsigned char low = p[0] == 0xe0 ? 0xa0 : 0x80;
+                unsigned char high = p[0] == 0xed ? 0x9f : 0xbf;
+                return p[1] >= low && p[1] <= high && (p[2] & 0xc0) == 0x80 ? 3 : 0;
+        }
+        if (p[0] >= 0xf0 && p[0] <= 0xf4) {
+                unsigned char low = p[0] == 0xf0 ? 0x90 : 0x80;
+                unsigned char high = p[0] == 0xf4 ? 0x8f : 0xbf;
+                return p[1] >= low && p[1] <= high && (p[2] & 0xc0) == 0x80 && (p[3] & 0xc0) == 0x80
+                               ? 4
+                               : 0;
+        }
+        return 0;
+}
+
+int name_check(const char *name)
+{
+        if (!name || name[0] == '\0')
+                return err_set(-EINVAL, "a region needs a name of 1 to %d bytes", BELAY_MAX_NAME);
+        char shown[64];
+        const unsigned char *p = (const unsigned char *)name;
+        size_t n = 0;
+        while (p[n] != '\0') {
+                size_t step = utf8_length(p + n);
+                if (step == 0)
+                        return err_set(-EINVAL, "region name '%s' is not valid UTF-8 at byte %zu",
+                                       printable(name, shown, sizeof(shown)), n);
+                if (p[n] < 0x20 || p[n] == 0x7f)
+                        return err_set(-EINVAL, "region name '%s' has a control character at byte %zu",
+                                       printable(name, shown, sizeof(shown)), n);
+                n += step;
+                if (n > BELAY_MAX_NAME)
+                        return err_set(-ENAMETOOLONG, "region name '%s…' is longer than %d bytes",
+                                       printable(name, shown, sizeof(shown)), BELAY_MAX_NAME);
+        }
+        return 0;
+}

@@ -1,0 +1,370 @@
+/* options.c: the one table of options. Help text, environment, file, setter and documentation all come
+ * from it, so they cannot drift apart. */
+#include "base/base.h"
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum kind { KIND_TEXT, KIND_SIZE, KIND_COUNT, KIND_WORD, KIND_POWER };
+
+struct option {
+        const char *key;
+        enum kind kind;
+        const char *initial;
+        const char *words; /* for KIND_WORD: the choices, separated by '|'; the index is the value */
+        uint64_t low, high;
+        const char *help;
+};
+
+static const struct option table[OPT_COUNT] = {
+        [OPT_POOL] = {"pool", KIND_TEXT, "belay.pool", NULL, 1, OPTION_TEXT_BYTES - 1,
+                      "path of the pool file"},
+        [OPT_MEDIA] = {"media", KIND_WORD, "auto", "auto|file|mapped", 0, 0,
+                       "how the pool is written: file (direct I/O), mapped (stores), or auto: mapped "
+                       "on memory file systems"},
+        [OPT_VERSIONS] = {"versions", KIND_COUNT, "2", NULL, 1, 63, "complete versions to keep"},
+        [OPT_BLOCK] = {"block", KIND_POWER, "16KiB", NULL, 128, 1 << 20,
+                       "bytes hashed and stored at once, for regions that do not say otherwise"},
+        [OPT_LIMIT] = {"limit", KIND_SIZE, "0", NULL, 0, UINT64_C(1) << 56,
+                       "most bytes the pool file may have; 0: no limit"},
+        [OPT_MEMORY] = {"memory", KIND_SIZE, "0", NULL, 0, UINT64_C(1) << 56,
+                        "most bytes the library may allocate besides regions; 0: a quarter of the "
+                        "machine's memory"},
+        [OPT_IO] = {"io", KIND_WORD, "auto", "auto|uring|pwrite", 0, 0,
+                    "system interface of the file media: io_uring, or one write at a time"},
+        [OPT_DIRECT] = {"direct", KIND_WORD, "auto", "auto|on|off", 0, 0,
+                        "bypass the page cache on file media, where the file system can"},
+        [OPT_DAMAGED] = {"damaged", KIND_WORD, "keep", "keep|drop", 0, 0,
+                         "versions found damaged: keep them and their space, or let them go"},
+        [OPT_VERIFY_FIRST] = {"verify_first", KIND_WORD, "no", "no|yes", 0, 0,
+                              "restart checks a whole version before it touches memory"},
+        [OPT_PROBE_MASK] = {"probe_mask", KIND_TEXT, "", NULL, 0, 255,
+                            "kernel features to treat as absent, separated by commas"},
+};
+
+static char *text_field(struct options *o, enum option_id id, size_t *bytes)
+{
+        if (id == OPT_POOL) {
+                *bytes = sizeof(o->pool);
+                return o->pool;
+        }
+        *bytes = sizeof(o->mask);
+        return o->mask;
+}
+
+/* Edit distance for "did you mean"; keys are short, so one row of a fixed size suffices. */
+static unsigned distance(const char *a, const char *b)
+{
+        unsigned row[64];
+        size_t nb = strlen(b);
+        if (nb >= ARRAY_LEN(row))
+                return UINT32_MAX;
+        for (unsigned j = 0; j <= nb; j++)
+                row[j] = j;
+        for (unsigned i = 1; a[i - 1] != '\0'; i++) {
+                unsigned diagonal = row[0];
+                row[0] = i;
+                for (unsigned j = 1; j <= nb; j++) {
+                        unsigned change = diagonal + (a[i - 1] != b[j - 1]);
+                        unsigned other = 1 + (row[j] < row[j - 1] ? row[j] : row[j - 1]);
+                        diagonal = row[j];
+                        row[j] = change < other ? change : other;
+                }
+        }
+        return row[nb];
+}
+
+static int unknown_key(const char *key, const char *origin)
+{
+        const char *nearest = table[0].key;
+        unsigned least = UINT32_MAX;
+        for (unsigned i = 0; i < OPT_COUNT; i++) {
+                unsigned d = distance(key, table[i].key);
+                if (d < least) {
+                        least = d;
+                        nearest = table[i].key;
+                }
+        }
+        char shown[64];
+        return err_set(-EINVAL, "%s: unknown option '%s'; did you mean '%s'?", origin,
+                       printable(key, shown, sizeof(shown)), nearest);
+}
+
+/* "64", "64K", "64KiB", "1.5G" are not all welcome: whole numbers with an optional binary unit. */
+static int parse_size(const char *text, uint64_t *out)
+{
+        if (!isdigit((unsigned char)text[0]))
+                return -EINVAL;
+        char *end;
+        errno = 0;
+        unsigned long long n = strtoull(text, &end, 10);
+        if (errno)
+                return -ERANGE;
+        unsigned shift = 0;
+        switch (*end) {
+        case 'k':
+        case 'K':
+                shift = 10;
+                break;
+        case 'm':
+        case 'M':
+                shift = 20;
+                break;
+        case 'g':
+        case 'G':
+                shift = 30;
+                break;
+        case 't':
+        case 'T':
+                shift = 40;
+                break;
+        default:
+                break;
+        }
+        if (shift) {
+                end++;
+                if (strcmp(end, "iB") == 0)
+                        end += 2;
+        } else if (strcmp(end, "B") == 0) {
+                end++;
+        }
+        if (*end != '\0')
+                return -EINVAL;
+        if (shift && n > (UINT64_MAX >> shift))
+                return -ERANGE;
+        *out = (uint64_t)n << shift;
+        return 0;
+}
+
+static int parse_word(const char *words, const char *text, uint64_t *out)
+{
+        size_t length = strlen(text);
+        uint64_t index = 0;
+        for (const char *w = words;; index++) {
+                const char *bar = strchr(w, '|');
+                size_t n = bar ? (size_t)(bar - w) : strlen(w);
+                if (n == length && memcmp(w, text, n) == 0) {
+                        *out = index;
+                        return 0;
+                }
+                if (!bar)
+                        return -EINVAL;
+                w = bar + 1;
+        }
+}
+
+static int bad_value(const struct option *opt, const char *value, const char *origin)
+{
+        char shown[64];
+        printable(value, shown, sizeof(shown));
+        if (opt->kind == KIND_WORD)
+                return err_set(-EINVAL, "%s: option %s is '%s'; it must be one of %s", origin, opt->key,
+                               shown, opt->words);
+        if (opt->kind == KIND_TEXT)
+                return err_set(-EINVAL, "%s: option %s must have %llu to %llu bytes", origin, opt->key,
+                               (unsigned long long)opt->low, (unsigned long long)opt->high);
+        return err_set(-EINVAL, "%s: option %s is '%s'; it must be a %s from %llu to %llu", origin,
+                       opt->key, shown,
+                       opt->kind == KIND_POWER   ? "power of two"
+                       : opt->kind == KIND_COUNT ? "whole number"
+                                                 : "size such as 64MiB",
+                       (unsigned long long)opt->low, (unsigned long long)opt->high);
+}
+
+static int set_value(struct options *o, enum option_id id, const char *value, const char *origin,
+                     enum option_source source)
+{
+        const struct option *opt = &table[id];
+        uint64_t n = 0;
+        switch (opt->kind) {
+        case KIND_TEXT: {
+                size_t room;
+                char *field = text_field(o, id, &room);
+                size_t length = strlen(value);
+                if (length < opt->low || length > opt->high)
+                        return bad_value(opt, value, origin);
+                memcpy(field, value, length + 1);
+                break;
+        }
+        case KIND_WORD:
+                if (parse_word(opt->words, value, &n))
+                        return bad_value(opt, value, origin);
+                break;
+        default:
+                if (parse_size(value, &n) || n < opt->low || n > opt->high ||
+                    (opt->kind == KIND_POWER && (n & (n - 1)) != 0))
+                        return bad_value(opt, value, origin);
+                break;
+        }
+        o->number[id] = n;
+        o->source[id] = (uint8_t)source;
+        return 0;
+}
+
+static int find_key(const char *key)
+{
+        for (int i = 0; i < OPT_COUNT; i++)
+                if (strcmp(table[i].key, key) == 0)
+                        return i;
+        return -1;
+}
+
+static int set_from(struct options *o, const char *key, const char *value, const char *origin,
+                    enum option_source source)
+{
+        int id = find_key(key);
+        if (id < 0)
+                return unknown_key(key, origin);
+        if (source < o->source[id])
+                return 0;
+        return set_value(o, (enum option_id)id, value, origin, source);
+}
+
+void options_init(struct options *o)
+{
+        memset(o, 0, sizeof(*o));
+        for (int i = 0; i < OPT_COUNT; i++)
+                (void)set_value(o, (enum option_id)i, table[i].initial, "default", SOURCE_DEFAULT);
+}
+
+int options_set(struct options *o, const char *key, const char *value, enum option_source source)
+{
+        return set_from(o, key, value, option_source_text(source), source);
+}
+
+/* Copies the trimmed text between begin and end into buf; -1 if it does not fit or holds a NUL. */
+static int trimmed(const char *begin, const char *end, char *buf, size_t bytes)
+{
+        while (begin < end && isspace((unsigned char)*begin))
+                begin++;
+        while (begin < end && isspace((unsigned char)end[-1]))
+                end--;
+        size_t n = (size_t)(end - begin);
+        if (n >= bytes || memchr(begin, '\0', n))
+                return -1;
+        memcpy(buf, begin, n);
+        buf[n] = '\0';
+        return 0;
+}
+
+static int set_line(struct options *o, const char *begin, const char *end, const char *origin)
+{
+        char line[OPTION_TEXT_BYTES + 64];
+        if (trimmed(begin, end, line, sizeof(line)))
+                return err_set(-EINVAL, "%s: the line is too long or not text", origin);
+        if (line[0] == '\0' || line[0] == '#')
+                return 0;
+        char *equals = strchr(line, '=');
+        char shown[64];
+        if (!equals)
+                return err_set(-EINVAL, "%s: '%s' is not of the form key = value", origin,
+                               printable(line, shown, sizeof(shown)));
+        char key[64];
+        char value[OPTION_TEXT_BYTES];
+        if (trimmed(line, equals, key, sizeof(key)) ||
+            trimmed(equals + 1, line + strlen(line), value, sizeof(value)))
+                return err_set(-EINVAL, "%s: '%s' is too long", origin,
+                               printable(line, shown, sizeof(shown)));
+        return set_from(o, key, value, origin, SOURCE_FILE);
+}
+
+int options_set_text(struct options *o, const char *text, size_t bytes, const char *origin)
+{
+        const char *end = text + bytes;
+        unsigned number = 1;
+        for (const char *p = text; p < end; number++) {
+                const char *eol = memchr(p, '\n', (size_t)(end - p));
+                const char *stop = eol ? eol : end;
+                char where[256];
+                snprintf(where, sizeof(where), "%.200s, line %u", origin, number);
+                int rc = set_line(o, p, stop, where);
+                if (rc)
+                        return rc;
+                p = stop + 1;
+        }
+        return 0;
+}
+
+int options_set_environment(struct options *o)
+{
+        extern char **environ;
+        static const char prefix[] = "BELAY_";
+        for (char **e = environ; e && *e; e++) {
+                const char *name = *e;
+                const char *equals = strchr(name, '=');
+                if (strncmp(name, prefix, sizeof(prefix) - 1) != 0 || !equals ||
+                    strncmp(name, "BELAY_CONF=", 11) == 0)
+                        continue;
+                char key[64];
+                char origin[96];
+                size_t n = 0;
+                for (const char *p = name + sizeof(prefix) - 1; p < equals && n + 1 < sizeof(key); p++)
+                        key[n++] = (char)tolower((unsigned char)*p);
+                key[n] = '\0';
+                snprintf(origin, sizeof(origin), "environment variable %.*s",
+                         (int)min_u64((uint64_t)(equals - name), 70), name);
+                int rc = set_from(o, key, equals + 1, origin, SOURCE_ENVIRONMENT);
+                if (rc)
+                        return rc;
+        }
+        return 0;
+}
+
+const char *options_file(void)
+{
+        return getenv("BELAY_CONF");
+}
+
+static void format_value(const struct options *o, enum option_id id, char *value, size_t bytes)
+{
+        const struct option *opt = &table[id];
+        uint64_t n = o->number[id];
+        if (opt->kind == KIND_TEXT) {
+                snprintf(value, bytes, "%s", id == OPT_POOL ? o->pool : o->mask);
+        } else if (opt->kind == KIND_WORD) {
+                const char *w = opt->words;
+                for (; n > 0; n--)
+                        w = strchr(w, '|') + 1;
+                snprintf(value, bytes, "%.*s", (int)strcspn(w, "|"), w);
+        } else {
+                static const char *const unit[] = {"", "KiB", "MiB", "GiB", "TiB"};
+                unsigned u = 0;
+                while (opt->kind != KIND_COUNT && n && n % 1024 == 0 && u + 1 < ARRAY_LEN(unit)) {
+                        n /= 1024;
+                        u++;
+                }
+                snprintf(value, bytes, "%llu%s", (unsigned long long)n, unit[u]);
+        }
+}
+
+int options_get(const struct options *o, const char *key, char *value, size_t bytes)
+{
+        int id = find_key(key);
+        if (id < 0)
+                return unknown_key(key, "get");
+        char text[OPTION_TEXT_BYTES];
+        format_value(o, (enum option_id)id, text, sizeof(text));
+        size_t n = strlen(text);
+        if (n >= bytes)
+                return err_set(-ENOSPC, "option %s needs %zu bytes", key, n + 1);
+        memcpy(value, text, n + 1);
+        return 0;
+}
+
+struct option_help option_help(unsigned i)
+{
+        const struct option *opt = &table[i];
+        const char *values = opt->kind == KIND_WORD    ? opt->words
+                             : opt->kind == KIND_SIZE  ? "size"
+                             : opt->kind == KIND_COUNT ? "number"
+                             : opt->kind == KIND_POWER ? "power of two"
+                                                       : "text";
+        return (struct option_help){opt->key, opt->initial, values, opt->help};
+}
+
+const char *option_source_text(enum option_source source)
+{
+        static const char *const text[] = {"default", "file", "environment", "setter"};
+        return text[source];
+}

@@ -1,0 +1,119 @@
+/* plat: the one seam to the operating system.
+ *
+ * Every system call and every allocation of the library goes through the table `plat`. Tests replace the
+ * pointer to fail the n-th call, to record writes, or to stop at a named point; nothing else ever does.
+ * Functions return a value >= 0 or -errno; they set no error text, since only the caller knows the object.
+ */
+#ifndef BELAY_PLAT_H
+#define BELAY_PLAT_H
+
+#include "base/base.h"
+
+#define PLAT_PAGE 4096u
+
+struct plat_stat {
+        uint64_t bytes;
+        uint64_t device, inode;
+        uint32_t mode;
+        bool own; /* belongs to the user this process acts as */
+        bool regular;
+        bool in_memory; /* tmpfs, ramfs, hugetlbfs: stores are as fast as the medium gets */
+};
+
+struct plat_ring; /* an io_uring */
+enum plat_io { PLAT_READ, PLAT_WRITE };
+
+struct plat_calls {
+        size_t size; /* sizeof(struct plat_calls) */
+
+        void *(*alloc)(size_t bytes); /* zeroed and page-aligned from one page on, NULL when out of memory */
+        void (*release)(void *p);
+
+        /* Names are relative to the directory `dir`, PLAT_CWD for none. */
+        int (*openat)(int dir, const char *name, int flags, unsigned mode);
+        int (*close)(int fd);
+        int (*fstat)(int fd, struct plat_stat *out);
+        int (*ftruncate)(int fd, uint64_t bytes);
+        int (*fallocate)(int fd, uint64_t offset, uint64_t bytes);
+        int64_t (*pread)(int fd, void *buf, size_t bytes, uint64_t offset);
+        int64_t (*pwrite)(int fd, const void *buf, size_t bytes, uint64_t offset);
+        int (*fdatasync)(int fd);
+        int (*fsync)(int fd);
+        int (*flock)(int fd);      /* exclusive, without waiting */
+        int (*lock_owner)(int fd); /* pid of a process that holds the lock, 0 if unknown */
+        int (*rename_new)(int dir, const char *from, const char *to); /* -EEXIST if `to` exists */
+        int (*unlink)(int dir, const char *name);
+
+        /* fd -1 maps fresh zeroed memory; else the file, shared. */
+        int (*mmap)(int fd, uint64_t bytes, void **out);
+        int (*mremap)(void *old, uint64_t old_bytes, uint64_t bytes, void **out); /* may move */
+        int (*munmap)(void *p, uint64_t bytes);
+        /* Copies into mapped media, past the caches for large pieces. */
+        void (*store)(void *to, const void *from, size_t bytes);
+
+        /* -ENOSYS when io_uring is not to be had. A request's buffer is borrowed until ring_wait returns
+         * its tag. */
+        int (*ring_new)(unsigned depth, struct plat_ring **out);
+        int (*ring_push)(struct plat_ring *ring, enum plat_io io, int fd, void *buf, uint32_t bytes,
+                         uint64_t offset, uint32_t tag);
+        int (*ring_wait)(struct plat_ring *ring, uint32_t *tag, int *result);
+        void (*ring_delete)(struct plat_ring *ring);
+
+        uint64_t (*now_ns)(void);  /* monotonic */
+        uint64_t (*wall_ns)(void); /* since 1970 UTC */
+        int (*random)(void *buf, size_t bytes);
+        uint64_t (*memory_bytes)(void); /* of the machine */
+};
+#define PLAT_CWD (-100) /* AT_FDCWD */
+
+extern const struct plat_calls *plat;
+extern const struct plat_calls plat_system; /* the real one */
+
+/* A place in the commit where tests stop, kill or look. Free when no hook is set. */
+extern void (*plat_point_hook)(const char *name);
+static inline void plat_point(const char *name)
+{
+        if (plat_point_hook)
+                plat_point_hook(name);
+}
+
+/* ---- budget: allocation with a hard limit ---------------------------------------------------- */
+
+struct budget {
+        uint64_t limit, used, peak;
+};
+/* NULL when the limit or the machine's memory is exhausted, with text: `what` names the purpose. */
+void *budget_alloc(struct budget *b, uint64_t bytes, const char *what);
+/* Keeps the first min(old, new) bytes; NULL leaves the old one alone. `p` may be NULL. */
+void *budget_resize(struct budget *b, void *p, uint64_t bytes, const char *what);
+void budget_free(struct budget *b, void *p);
+/* Memory that is not allocated through the budget but counts against it. */
+int budget_charge(struct budget *b, uint64_t bytes, const char *what);
+void budget_refund(struct budget *b, uint64_t bytes);
+
+/* ---- whole reads and writes ------------------------------------------------------------------ */
+
+/* Loop over short transfers. plat_read_full returns the bytes read, fewer only at the end of the file. */
+int64_t plat_read_full(int fd, void *buf, size_t bytes, uint64_t offset);
+int plat_write_full(int fd, const void *buf, size_t bytes, uint64_t offset);
+
+/* ---- kernel probe ---------------------------------------------------------------------------- */
+
+enum probe_id {
+        PROBE_IO_URING,
+        PROBE_O_DIRECT,
+        PROBE_FALLOCATE,
+        PROBE_UFFD_WP_ASYNC,
+        PROBE_PAGEMAP_SCAN,
+        PROBE_COUNT
+};
+struct probe {
+        const char *name, *help;
+        bool present, masked;
+};
+/* Features found by effect, once per process; `mask` is a list of names, separated by commas, to be
+ * reported as absent. -EINVAL for a name that does not exist. */
+int probe_check(const char *mask, struct probe out[PROBE_COUNT]);
+bool probe_has(const struct probe probes[PROBE_COUNT], enum probe_id id);
+
+#endif
