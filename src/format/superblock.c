@@ -1,0 +1,87 @@
+/* superblock.c: format.md §3. */
+#include "format/format_int.h"
+
+enum { AT_ID = 32, AT_GENERATION = 48, AT_BYTES = 56, AT_NEXT = 64, AT_SLOT = 72, AT_COUNT = 76 };
+enum { AT_CREATED = 80, AT_INCOMPATIBLE = 88, AT_VERSIONS = 128, VERSION_BYTES = 48 };
+
+void superblock_encode(const struct superblock *s, uint8_t out[SUPER_BYTES])
+{
+        memset(out, 0, SUPER_BYTES);
+        memcpy(out + AT_ID, s->pool_id, sizeof(s->pool_id));
+        put_u64(out + AT_GENERATION, s->generation);
+        put_u64(out + AT_BYTES, s->pool_bytes);
+        put_u64(out + AT_NEXT, s->next_version);
+        put_u32(out + AT_SLOT, SLOT_BYTES);
+        put_u32(out + AT_COUNT, s->version_count);
+        put_u64(out + AT_CREATED, s->created_ns);
+        for (uint32_t i = 0; i < s->version_count; i++) {
+                const struct version_entry *v = &s->versions[i];
+                uint8_t *p = out + AT_VERSIONS + i * VERSION_BYTES;
+                put_u64(p, v->version);
+                put_u64(p + 8, v->manifest.offset);
+                put_u32(p + 16, v->manifest_bytes);
+                put_u32(p + 20, v->flags);
+                put_u64(p + 24, v->time_ns);
+                hash_put(p + 32, v->manifest.checksum);
+        }
+        header_seal(out, magic_super, SUPER_BYTES);
+}
+
+static int entry_decode(const uint8_t *p, uint64_t after, const struct superblock *s,
+                        struct version_entry *v)
+{
+        v->version = get_u64(p);
+        v->manifest.offset = get_u64(p + 8);
+        v->manifest_bytes = get_u32(p + 16);
+        v->flags = get_u32(p + 20);
+        v->time_ns = get_u64(p + 24);
+        v->manifest.checksum = hash_get(p + 32);
+        if (v->version <= after || v->version >= s->next_version)
+                return err_set(BELAY_E_DATA, "superblock: version %llu is out of order",
+                               (unsigned long long)v->version);
+        if (v->manifest_bytes < MANIFEST_HEAD_BYTES || v->manifest_bytes > MAX_MANIFEST_BYTES ||
+            !placement_legal(v->manifest.offset, v->manifest_bytes, s->pool_bytes))
+                return err_set(BELAY_E_DATA, "superblock: the manifest of version %llu lies outside the pool",
+                               (unsigned long long)v->version);
+        return 0;
+}
+
+int superblock_decode(const uint8_t in[SUPER_BYTES], struct superblock *out)
+{
+        int rc = header_check(in, SUPER_BYTES, magic_super, "superblock");
+        if (rc)
+                return rc;
+        uint64_t features = get_u64(in + AT_INCOMPATIBLE);
+        if (features)
+                return err_set(BELAY_E_FORMAT,
+                               "superblock: the pool uses features (0x%llx) this library does not know; "
+                               "use a newer Belay",
+                               (unsigned long long)features);
+        struct superblock s = {
+                .generation = get_u64(in + AT_GENERATION),
+                .pool_bytes = get_u64(in + AT_BYTES),
+                .next_version = get_u64(in + AT_NEXT),
+                .created_ns = get_u64(in + AT_CREATED),
+                .version_count = get_u32(in + AT_COUNT),
+        };
+        memcpy(s.pool_id, in + AT_ID, sizeof(s.pool_id));
+        if (get_u32(in + AT_SLOT) != SLOT_BYTES)
+                return err_set(BELAY_E_FORMAT, "superblock: slot size %u is not %u", get_u32(in + AT_SLOT),
+                               SLOT_BYTES);
+        if (s.pool_bytes % SLOT_BYTES || s.pool_bytes > MAX_POOL_BYTES ||
+            s.pool_bytes < FIRST_SLOT * SLOT_BYTES)
+                return err_set(BELAY_E_DATA, "superblock: pool size %llu is impossible",
+                               (unsigned long long)s.pool_bytes);
+        if (s.version_count > MAX_VERSIONS)
+                return err_set(BELAY_E_DATA, "superblock: %u versions, at most %u are possible",
+                               s.version_count, MAX_VERSIONS);
+        uint64_t after = 0;
+        for (uint32_t i = 0; i < s.version_count; i++) {
+                rc = entry_decode(in + AT_VERSIONS + i * VERSION_BYTES, after, &s, &s.versions[i]);
+                if (rc)
+                        return rc;
+                after = s.versions[i].version;
+        }
+        *out = s;
+        return 0;
+}
