@@ -1,0 +1,391 @@
+/* draft.c: a version under construction, and its publication.
+ *
+ *   begin ─► region × n ─► ready ─► put × n ─► publish ──► listed
+ *     │          │           │        │           │
+ *     └──────────┴───────────┴────────┴─► abort ◄─┘ (failure)
+ *
+ * Invariants
+ *  1. No slot that the current superblock's list refers to is written.
+ *  2. The superblock is written only after a barrier that covers all it refers to.
+ *  3. Slots of versions that leave the list are freed only after the barrier that covers the superblock.
+ *  4. If the fate of a superblock write is unknown, the slots of the old and of the new list stay taken, and the next
+ *     publication overwrites that same superblock: the good one is never at risk.
+ *
+ * Publication: blocks, leaves, manifest ─ barrier ─ superblock ─ barrier ─ free. */
+#include "store/store_int.h"
+#include <errno.h>
+
+struct draft {
+        struct pool *p;
+        struct version *v;
+        uint32_t capacity;                 /* regions announced                        */
+        const struct version *base;        /* what unchanged blocks are shared with    */
+        const struct stored_region **old;  /* per region: the same one in base or NULL */
+        uint8_t *manifest;
+        uint64_t manifest_bytes, manifest_room;
+        struct draft_result result;
+};
+
+static const struct version *newest_usable(const struct pool *p)
+{
+        for (uint32_t i = p->version_count; i > 0; i--)
+                if (version_usable(p->versions[i - 1]))
+                        return p->versions[i - 1];
+        return NULL;
+}
+
+int draft_begin(struct pool *p, uint32_t regions, struct draft **out)
+{
+        if (p->options.readonly)
+                return err_set(-EROFS, "pool '%s' is open for reading only", p->path);
+        if (p->broken)
+                return err_set(BELAY_E_BROKEN, "pool '%s': close and open it again", p->path);
+        if (p->draft)
+                return err_set(-EBUSY, "pool '%s': a version is already being written", p->path);
+        if (regions > MAX_REGIONS)
+                return err_set(-EINVAL, "%u regions; a version can have %u", regions, MAX_REGIONS);
+        struct draft *d = budget_alloc(p->budget, sizeof(*d), "the draft");
+        if (!d)
+                return -ENOMEM;
+        d->p = p;
+        p->draft = d;
+        d->capacity = regions;
+        d->base = newest_usable(p);
+        d->v = version_new(p, regions);
+        d->old = budget_alloc(p->budget, max_u64(regions, 1) * sizeof(*d->old), "the draft");
+        if (!d->v || !d->old) {
+                draft_abort(&d);
+                return -ENOMEM;
+        }
+        d->v->number = p->super.next_version;
+        d->manifest_bytes = MANIFEST_HEAD_BYTES;
+        *out = d;
+        return 0;
+}
+
+int draft_region(struct draft *d, const struct region_desc *desc)
+{
+        struct version *v = d->v;
+        if (v->region_count == d->capacity)
+                return err_set(-EINVAL, "more regions than announced");
+        struct stored_region *r = &v->regions[v->region_count];
+        uint64_t leaves = max_u64(region_leaves(desc), 1);
+        r->desc = *desc;
+        r->leaves = budget_alloc(d->p->budget, leaves * sizeof(*r->leaves), "the block map");
+        r->refs = budget_alloc(d->p->budget, leaves * sizeof(*r->refs), "the block map");
+        if (!r->leaves || !r->refs) {
+                budget_free(d->p->budget, r->leaves);
+                budget_free(d->p->budget, r->refs);
+                r->leaves = NULL;
+                r->refs = NULL;
+                return -ENOMEM;
+        }
+        int64_t old = d->base ? version_find(d->base, desc->name) : -1;
+        d->old[v->region_count] = old >= 0 ? &d->base->regions[old] : NULL;
+        v->region_count++;
+        v->data_bytes += desc->bytes;
+        d->manifest_bytes += manifest_record_bytes(desc);
+        if (d->manifest_bytes > MAX_MANIFEST_BYTES)
+                return err_set(-EFBIG, "the region table needs more than %llu bytes; use larger blocks",
+                               (unsigned long long)MAX_MANIFEST_BYTES);
+        return 0;
+}
+
+/* Every leaf may change, so one is made for each now: after this, writing needs no memory. Those that turn out
+ * not to be needed are given back at publication. */
+static int make_leaves(struct draft *d)
+{
+        for (uint32_t i = 0; i < d->v->region_count; i++) {
+                struct stored_region *r = &d->v->regions[i];
+                for (uint64_t j = 0; j < region_leaves(&r->desc); j++) {
+                        r->leaves[j] = leaf_new(d->p, &r->desc, j);
+                        if (!r->leaves[j])
+                                return -ENOMEM;
+                }
+        }
+        return 0;
+}
+
+/* A first version has a known size: one growth keeps the file in few extents. */
+static void reserve_first(struct draft *d)
+{
+        struct pool *p = d->p;
+        uint64_t slots = div_up(d->v->data_bytes, SLOT_BYTES);
+        slots += slots / 256 + div_up(d->manifest_bytes, SLOT_BYTES) + 64;
+        uint64_t offset;
+        uint64_t bytes;
+        if (d->base || p->space.free >= slots)
+                return;
+        if (pool_take_slots(p, slots - p->space.free, slots - p->space.free, &offset, &bytes) == 0)
+                space_unref(&p->space, offset, bytes);
+        p->space.cursor = 0;
+}
+
+int draft_ready(struct draft *d, uint64_t frozen_ns)
+{
+        d->v->frozen_ns = frozen_ns;
+        int rc = make_leaves(d);
+        if (rc)
+                return rc;
+        d->manifest_room = align_up(d->manifest_bytes, SLOT_BYTES);
+        d->manifest = budget_alloc(d->p->budget, d->manifest_room, "the manifest");
+        if (!d->manifest)
+                return -ENOMEM;
+        reserve_first(d);
+        return 0;
+}
+
+/* The entry of the base version for this block, if that block has the same place and length. */
+static const struct leaf_entry *old_entry(const struct draft *d, uint32_t region, uint64_t block)
+{
+        const struct stored_region *old = d->old[region];
+        const struct region_desc *desc = &d->v->regions[region].desc;
+        if (!old || old->desc.block_bytes != desc->block_bytes || block >= region_blocks(&old->desc) ||
+            block_length(&old->desc, block) != block_length(desc, block))
+                return NULL;
+        return &old->leaves[block / LEAF_ENTRIES]->entries[block % LEAF_ENTRIES];
+}
+
+int draft_put(struct draft *d, uint32_t region, uint64_t block, const void *from)
+{
+        struct stored_region *r = &d->v->regions[region];
+        struct leaf *leaf = r->leaves[block / LEAF_ENTRIES];
+        uint32_t bytes = block_length(&r->desc, block);
+        void *copy;
+        int rc = writer_stage(d->p, bytes, &copy);
+        if (rc)
+                return rc;
+        memcpy(copy, from, bytes);
+        struct leaf_entry e = {0, hash_bytes(copy, bytes)};
+        const struct leaf_entry *old = old_entry(d, region, block);
+        if (old && hash_equal(old->hash, e.hash)) {
+                e.offset = old->offset;
+                space_ref(&d->p->space, e.offset, bytes);
+                d->result.unchanged_bytes += bytes;
+        } else {
+                e.offset = writer_keep(d->p, bytes);
+                d->result.data_bytes += bytes;
+        }
+        leaf_set(d->p, leaf, (uint32_t)(block % LEAF_ENTRIES), e);
+        return 0;
+}
+
+static bool same_entries(const struct leaf *a, const struct leaf *b)
+{
+        for (uint32_t i = 0; i < a->count; i++)
+                if (a->entries[i].offset != b->entries[i].offset)
+                        return false;
+        return true;
+}
+
+static int finish_leaf(struct draft *d, uint32_t region, uint64_t i)
+{
+        struct stored_region *r = &d->v->regions[region];
+        struct leaf *l = r->leaves[i];
+        for (uint32_t k = 0; k < l->count; k++)
+                if (l->entries[k].offset == 0)
+                        return err_set(BELAY_E_BROKEN, "region '%s', block %llu was never written",
+                                       r->desc.name, (unsigned long long)(i * LEAF_ENTRIES + k));
+        const struct stored_region *old = d->old[region];
+        struct leaf *before = old && i < region_leaves(&old->desc) ? old->leaves[i] : NULL;
+        if (before && leaf_fits(before, &r->desc, i) && same_entries(l, before)) {
+                leaf_release(d->p, l);
+                before->refs++;
+                r->leaves[i] = before;
+                r->refs[i] = before->ref;
+                return 0;
+        }
+        uint32_t bytes = leaf_length(l->count);
+        void *buf;
+        int rc = writer_stage(d->p, bytes, &buf);
+        if (rc)
+                return rc;
+        l->ref.checksum = leaf_encode(buf, &r->desc, i, d->v->number, l->entries);
+        l->ref.offset = writer_keep(d->p, bytes);
+        r->refs[i] = l->ref;
+        return 0;
+}
+
+static int write_map(struct draft *d)
+{
+        for (uint32_t i = 0; i < d->v->region_count; i++)
+                for (uint64_t j = 0; j < region_leaves(&d->v->regions[i].desc); j++) {
+                        int rc = finish_leaf(d, i, j);
+                        if (rc)
+                                return rc;
+                }
+        return 0;
+}
+
+/* Written apart from the gather buffers, since it may be larger than a chunk. Needs the writer drained. */
+static int write_manifest(struct draft *d)
+{
+        struct pool *p = d->p;
+        struct version *v = d->v;
+        struct manifest_head head = {.version = v->number,
+                                     .time_ns = v->frozen_ns,
+                                     .data_bytes = v->data_bytes,
+                                     .region_count = v->region_count};
+        memcpy(head.pool_id, p->super.pool_id, sizeof(head.pool_id));
+        uint64_t at = MANIFEST_HEAD_BYTES;
+        for (uint32_t i = 0; i < v->region_count; i++)
+                at = manifest_put_region(d->manifest, at, &v->regions[i].desc, v->regions[i].refs);
+        struct hash128 sum = manifest_seal(d->manifest, at, &head);
+        uint64_t slots = d->manifest_room / SLOT_BYTES;
+        uint64_t offset;
+        uint64_t bytes;
+        int rc = pool_take_slots(p, slots, slots, &offset, &bytes);
+        if (rc)
+                return rc;
+        v->manifest = (struct object_ref){offset, sum};
+        v->manifest_bytes = (uint32_t)at;
+        rc = media_write_now(p->media, d->manifest, d->manifest_room, offset);
+        p->writer.written += d->manifest_room;
+        return rc ? err_set(rc, "write of the manifest to pool '%s': %s", p->path, code_text(rc)) : 0;
+}
+
+/* The new list: every kept damaged version, the newest undamaged ones, and the new one. keep[] gets the versions
+ * that stay, in ascending order. */
+static uint32_t choose_kept(const struct pool *p, struct version *keep[MAX_VERSIONS])
+{
+        uint32_t good = 0;
+        uint32_t n = 0;
+        struct version *down[MAX_VERSIONS];
+        for (uint32_t i = p->version_count; i > 0 && n < MAX_VERSIONS - 1; i--) {
+                struct version *v = p->versions[i - 1];
+                bool stays = version_usable(v) ? good + 1 < p->options.versions
+                                               : p->options.damaged == DAMAGED_KEEP;
+                if (stays)
+                        down[n++] = v;
+                good += version_usable(v);
+        }
+        for (uint32_t i = 0; i < n; i++)
+                keep[i] = down[n - 1 - i];
+        return n;
+}
+
+static struct version_entry entry_of(const struct version *v)
+{
+        return (struct version_entry){v->number, v->manifest, v->manifest_bytes, v->flags, v->time_ns};
+}
+
+static int write_superblock(struct pool *p, const struct superblock *s)
+{
+        superblock_encode(s, p->scratch);
+        uint32_t at = 1 - p->super_at;
+        plat_point("pool.superblock");
+        int rc = media_write_now(p->media, p->scratch, SUPER_BYTES, (uint64_t)at * SUPER_BYTES);
+        plat_point("pool.barrier_superblock");
+        return rc ? rc : p->media->ops->barrier(p->media);
+}
+
+/* Frees what left the list. From here on the new list is the truth. */
+static void adopt(struct pool *p, const struct superblock *s, struct version *fresh,
+                  struct version *keep[MAX_VERSIONS], uint32_t kept)
+{
+        struct version *gone[MAX_VERSIONS];
+        uint32_t gone_count = 0;
+        for (uint32_t i = 0; i < p->version_count; i++) {
+                bool stays = false;
+                for (uint32_t k = 0; k < kept; k++)
+                        stays |= keep[k] == p->versions[i];
+                if (!stays)
+                        gone[gone_count++] = p->versions[i];
+        }
+        memcpy(p->versions, keep, kept * sizeof(*keep));
+        p->versions[kept] = fresh;
+        p->version_count = kept + 1;
+        p->super = *s;
+        p->super_at = 1 - p->super_at;
+        p->super_state[p->super_at][0] = '\0';
+        for (uint32_t i = 0; i < gone_count; i++)
+                version_delete(p, gone[i]);
+        version_delete(p, p->limbo);
+        p->limbo = NULL;
+}
+
+static int flip(struct draft *d)
+{
+        struct pool *p = d->p;
+        struct version *keep[MAX_VERSIONS];
+        uint32_t kept = choose_kept(p, keep);
+        d->v->time_ns = plat->wall_ns();
+        struct superblock s = p->super;
+        s.generation++;
+        s.next_version = d->v->number + 1;
+        s.pool_bytes = p->space.slots * SLOT_BYTES;
+        s.version_count = kept + 1;
+        for (uint32_t i = 0; i < kept; i++)
+                s.versions[i] = entry_of(keep[i]);
+        s.versions[kept] = entry_of(d->v);
+        int rc = write_superblock(p, &s);
+        if (rc) {
+                /* Old or new list: nobody knows which one the medium holds. Keep both alive (invariant 4);
+                 * a number and a generation that may be on the medium are not used again. */
+                version_delete(p, p->limbo);
+                p->limbo = d->v;
+                d->v = NULL;
+                p->super.next_version = s.next_version;
+                p->super.generation = s.generation;
+                return err_set(rc, "write of the superblock of pool '%s': %s", p->path, code_text(rc));
+        }
+        adopt(p, &s, d->v, keep, kept);
+        d->v = NULL;
+        return 0;
+}
+
+static int publish(struct draft *d)
+{
+        struct pool *p = d->p;
+        int rc = write_map(d);
+        if (rc == 0)
+                rc = writer_drain(p);
+        if (rc == 0)
+                rc = version_index(p, d->v);
+        plat_point("pool.manifest");
+        if (rc == 0)
+                rc = write_manifest(d);
+        if (rc)
+                return rc;
+        plat_point("pool.barrier_data");
+        rc = p->media->ops->barrier(p->media);
+        if (rc)
+                return err_set(rc, "flush of pool '%s': %s", p->path, code_text(rc));
+        d->result.version = d->v->number;
+        d->result.written_bytes = p->writer.written + SUPER_BYTES;
+        rc = flip(d);
+        plat_point("pool.published");
+        return rc;
+}
+
+int draft_publish(struct draft **draft, struct draft_result *out)
+{
+        struct draft *d = *draft;
+        int rc = publish(d);
+        if (rc == 0)
+                *out = d->result;
+        draft_abort(draft);
+        return rc;
+}
+
+void draft_abort(struct draft **draft)
+{
+        struct draft *d = *draft;
+        *draft = NULL;
+        if (!d)
+                return;
+        struct pool *p = d->p;
+        /* Slots go back only when no write to them is in flight; if that cannot be known they are lost
+         * to this process. */
+        char text[ERR_TEXT_BYTES];
+        int code = err_code();
+        memcpy(text, err_text(), sizeof(text));
+        if (writer_cancel(p) == 0)
+                version_delete(p, d->v);
+        else
+                err_restore(code, text);
+        budget_free(p->budget, d->old);
+        budget_free(p->budget, d->manifest);
+        p->draft = NULL;
+        budget_free(p->budget, d);
+}

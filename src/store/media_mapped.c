@@ -1,0 +1,126 @@
+/* media_mapped.c: the pool as mapped memory: tmpfs, DAX, or any file through the page cache.
+ *
+ * Writes are stores. Every byte of the mapping is backed before it is stored to (media_extend), so a full file
+ * system is an error and not a fault. Reads go through the file: the kernel reports an I/O error there as a result,
+ * where a load would be a fault. */
+#include "store/store_int.h"
+#include <errno.h>
+#include <stdio.h>
+
+struct mapped_media {
+        struct media m;
+        uint8_t *map;
+        uint64_t map_bytes;
+        bool active[IO_DEPTH];
+        int result[IO_DEPTH];
+};
+
+static int mapped_write(struct media *m, const void *from, uint32_t bytes, uint64_t offset, uint32_t tag)
+{
+        struct mapped_media *d = (struct mapped_media *)m;
+        if (offset > d->map_bytes || bytes > d->map_bytes - offset)
+                return -EINVAL;
+        plat->store(d->map + offset, from, bytes);
+        d->active[tag] = true;
+        d->result[tag] = 0;
+        return 0;
+}
+
+static int mapped_read(struct media *m, void *to, uint32_t bytes, uint64_t offset, uint32_t tag)
+{
+        struct mapped_media *d = (struct mapped_media *)m;
+        d->active[tag] = true;
+        d->result[tag] = media_read_now(m, to, bytes, offset);
+        return 0;
+}
+
+static int mapped_wait(struct media *m, uint32_t *tag, int *result)
+{
+        struct mapped_media *d = (struct mapped_media *)m;
+        for (uint32_t i = 0; i < IO_DEPTH; i++) {
+                if (!d->active[i])
+                        continue;
+                d->active[i] = false;
+                *tag = i;
+                *result = d->result[i];
+                return 0;
+        }
+        return -ENOENT;
+}
+
+static int remap(struct mapped_media *d, uint64_t bytes)
+{
+        void *map;
+        int rc = d->map ? plat->mremap(d->map, d->map_bytes, bytes, &map)
+                        : plat->mmap(d->m.fd, bytes, &map);
+        if (rc)
+                return rc;
+        d->map = map;
+        d->map_bytes = bytes;
+        return 0;
+}
+
+static int mapped_grow(struct media *m, uint64_t bytes)
+{
+        int rc = media_extend(m, bytes, true);
+        return rc ? rc : remap((struct mapped_media *)m, bytes);
+}
+
+static int mapped_barrier(struct media *m)
+{
+        /* fdatasync also writes pages that were dirtied through a mapping; on tmpfs it costs nothing. */
+        return plat->fdatasync(m->fd);
+}
+
+static int mapped_close(struct media *m)
+{
+        struct mapped_media *d = (struct mapped_media *)m;
+        int rc = d->map ? plat->munmap(d->map, d->map_bytes) : 0;
+        int second = media_close_fds(m);
+        budget_free(m->budget, d);
+        return rc ? rc : second;
+}
+
+static const struct media_ops mapped_ops = {
+        .size = sizeof(struct media_ops),
+        .name = "mapped",
+        .write = mapped_write,
+        .read = mapped_read,
+        .wait = mapped_wait,
+        .grow = mapped_grow,
+        .barrier = mapped_barrier,
+        .close = mapped_close,
+};
+
+/* Holes of a file made elsewhere (a sparse copy) are backed here, before anything is stored into them. */
+static int back_holes(struct mapped_media *d)
+{
+        if (!d->m.reserve)
+                return 0;
+        int rc = plat->fallocate(d->m.fd, 0, d->m.bytes);
+        return rc == -EOPNOTSUPP || rc == -ENOSYS ? 0 : rc;
+}
+
+int media_mapped_new(struct media m, struct media **out)
+{
+        struct mapped_media *d = budget_alloc(m.budget, sizeof(*d), "the pool's mapped driver");
+        if (!d) {
+                (void)media_close_fds(&m);
+                return -ENOMEM;
+        }
+        d->m = m;
+        d->m.ops = &mapped_ops;
+        d->m.align = 1;
+        d->m.gather_bytes = 64u << 10; /* stays in the second-level cache between hash and store */
+        snprintf(d->m.description, sizeof(d->m.description), "mapped");
+        int rc = back_holes(d);
+        if (rc == 0)
+                rc = remap(d, d->m.bytes);
+        if (rc) {
+                (void)err_set(rc, "the pool cannot be mapped: %s", code_text(rc));
+                (void)mapped_close(&d->m);
+                return rc;
+        }
+        *out = &d->m;
+        return 0;
+}

@@ -1,0 +1,471 @@
+/* pool.c: opening and closing. Draft, reader and writer do the rest.
+ *
+ * Guarantees
+ *  1. A pool appears under its name complete, or not at all (create).
+ *  2. A file that is not a pool, is newer, is reached through a symbolic link, belongs to another user or is in use is
+ *     not changed.
+ *  3. If a listed version cannot be read, its slots are unknown: then no slot that exists at open is written, unless
+ *     the user chose to drop damaged versions. */
+#define _GNU_SOURCE /* O_DIRECT */
+#include "store/store_int.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+
+/* ---- path ---------------------------------------------------------------------------------- */
+
+struct place {
+        int dir;
+        const char *name;
+};
+
+/* The directory is opened once and everything else is relative to it: the file that is checked is the file that is
+ * used, and a path of the full length the system allows has room for the temporary name. */
+static int place_open(const char *path, struct place *out)
+{
+        char parent[4096];
+        const char *slash = strrchr(path, '/');
+        size_t n = slash ? (size_t)(slash - path) : 0;
+        if (strlen(path) >= sizeof(parent))
+                return err_set(-ENAMETOOLONG, "the path of the pool is longer than %zu bytes",
+                               sizeof(parent) - 1);
+        memcpy(parent, path, n);
+        parent[n] = '\0';
+        const char *dir = !slash ? "." : n == 0 ? "/" : parent;
+        out->name = slash ? slash + 1 : path;
+        if (out->name[0] == '\0' || strcmp(out->name, ".") == 0 || strcmp(out->name, "..") == 0)
+                return err_set(-EISDIR, "the path of the pool '%s' names a directory", path);
+        out->dir = plat->openat(PLAT_CWD, dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+        if (out->dir < 0)
+                return err_set(out->dir, "directory of pool '%s': %s", path, code_text(out->dir));
+        return 0;
+}
+
+static int open_error(const char *path, int rc)
+{
+        if (rc == -ELOOP)
+                return err_set(rc, "pool '%s' is a symbolic link; Belay does not follow it, give the real path",
+                               path);
+        return err_set(rc, "pool '%s': %s", path, code_text(rc));
+}
+
+/* ---- creation ------------------------------------------------------------------------------ */
+
+static int write_first(int fd)
+{
+        struct superblock s = {.generation = 1,
+                               .pool_bytes = FIRST_SLOT * SLOT_BYTES,
+                               .next_version = 1,
+                               .created_ns = plat->wall_ns()};
+        int rc = plat->random(s.pool_id, sizeof(s.pool_id));
+        if (rc)
+                return rc;
+        uint8_t buf[FIRST_SLOT * SLOT_BYTES] = {0};
+        superblock_encode(&s, buf);
+        rc = plat_write_full(fd, buf, sizeof(buf), 0);
+        return rc ? rc : plat->fsync(fd);
+}
+
+/* A private file under a name derived from the pool's, so that a creation cut short leaves at most one file, which
+ * the next creation removes. Returns the descriptor, locked. */
+static int open_fresh(int dir, const char *temporary)
+{
+        for (int attempt = 0; attempt < 8; attempt++) {
+                int fd = plat->openat(dir, temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+                if (fd >= 0) {
+                        int rc = plat->flock(fd);
+                        if (rc == 0)
+                                return fd;
+                        (void)plat->close(fd);
+                        return rc;
+                }
+                if (fd != -EEXIST)
+                        return fd;
+                int old = plat->openat(dir, temporary, O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
+                if (old == -ENOENT)
+                        continue;
+                if (old < 0)
+                        return old;
+                int rc = plat->flock(old);
+                if (rc == 0)
+                        rc = plat->unlink(dir, temporary);
+                (void)plat->close(old);
+                if (rc && rc != -ENOENT)
+                        return rc;
+        }
+        return -EBUSY;
+}
+
+/* 0, or -EEXIST if another process made the pool meanwhile. */
+static int create(const char *path, const struct place *at)
+{
+        char temporary[64];
+        snprintf(temporary, sizeof(temporary), ".belay-%016llx.new",
+                 (unsigned long long)hash_name(at->name));
+        int fd = open_fresh(at->dir, temporary);
+        if (fd < 0)
+                return err_set(fd, "pool '%s' cannot be created: %s", path, code_text(fd));
+        int rc = write_first(fd);
+        plat_point("pool.create_rename");
+        if (rc == 0)
+                rc = plat->rename_new(at->dir, temporary, at->name);
+        if (rc)
+                (void)plat->unlink(at->dir, temporary);
+        else
+                rc = plat->fsync(at->dir);
+        int closed = plat->close(fd);
+        rc = rc ? rc : closed;
+        if (rc)
+                return err_set(rc, "pool '%s' cannot be created: %s", path, code_text(rc));
+        log_emit(BELAY_LOG_INFO, "created pool '%s'", path);
+        return 0;
+}
+
+/* ---- opening the file ------------------------------------------------------------------------ */
+
+static int check_file(const char *path, const struct plat_stat *st, bool readonly)
+{
+        if (!st->regular)
+                return err_set(BELAY_E_FORMAT, "pool '%s' is not a regular file", path);
+        if (readonly)
+                return 0;
+        if (!st->own)
+                return err_set(-EPERM,
+                               "pool '%s' belongs to another user; use a pool of your own or change its owner",
+                               path);
+        if (st->mode & 022)
+                log_emit(BELAY_LOG_WARN, "pool '%s' can be written by other users (mode %04o)", path, st->mode);
+        return 0;
+}
+
+static int lock_pool(const char *path, int fd)
+{
+        int rc = plat->flock(fd);
+        if (rc == 0)
+                return 0;
+        if (rc != -EWOULDBLOCK)
+                return err_set(rc, "pool '%s' cannot be locked: %s", path, code_text(rc));
+        int owner = plat->lock_owner(fd);
+        if (owner > 0)
+                return err_set(-EBUSY, "pool '%s' is in use by process %d; end it or choose another pool", path,
+                               owner);
+        return err_set(-EBUSY, "pool '%s' is in use by another process or context; choose another pool", path);
+}
+
+static int open_file(const char *path, const struct place *at, bool readonly, int *out)
+{
+        int flags = (readonly ? O_RDONLY : O_RDWR) | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
+        int fd = plat->openat(at->dir, at->name, flags, 0);
+        if (fd == -ENOENT && !readonly) {
+                int rc = create(path, at);
+                if (rc && rc != -EEXIST)
+                        return rc;
+                fd = plat->openat(at->dir, at->name, flags, 0);
+        }
+        if (fd < 0)
+                return open_error(path, fd);
+        *out = fd;
+        return 0;
+}
+
+/* A second descriptor that bypasses the page cache, or the same one where that is not possible. The first one stays
+ * for the lock and for reading small metadata. */
+static int open_direct(const struct place *at, const struct media *m, const struct pool_options *o)
+{
+        if (o->direct == SWITCH_OFF || (o->probes && o->probes[PROBE_O_DIRECT].masked))
+                return -EINVAL;
+        int fd = plat->openat(at->dir, at->name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_DIRECT, 0);
+        if (fd < 0)
+                return fd;
+        struct plat_stat a;
+        struct plat_stat b;
+        int rc = plat->fstat(m->fd, &a);
+        if (rc == 0)
+                rc = plat->fstat(fd, &b);
+        if (rc == 0 && (a.device != b.device || a.inode != b.inode))
+                rc = -ESTALE;
+        if (rc == 0) {
+                /* By effect: some file systems accept the flag and refuse the transfer. */
+                void *page = plat->alloc(PLAT_PAGE);
+                int64_t n = page ? plat->pread(fd, page, PLAT_PAGE, 0) : -ENOMEM;
+                plat->release(page);
+                rc = n < 0 ? (int)n : 0;
+        }
+        if (rc) {
+                (void)plat->close(fd);
+                return rc;
+        }
+        return fd;
+}
+
+static int open_media(struct pool *p, const struct place *at, int fd, const struct plat_stat *st)
+{
+        const struct pool_options *o = &p->options;
+        struct media m = {.budget = p->budget, .fd = fd, .io_fd = fd, .bytes = st->bytes, .align = 1};
+        m.reserve = !o->probes || probe_has(o->probes, PROBE_FALLOCATE);
+        bool mapped = o->media == MEDIA_MAPPED || (o->media == MEDIA_AUTO && st->in_memory);
+        if (mapped && !o->readonly)
+                return media_mapped_new(m, &p->media);
+        if (!o->readonly) {
+                int direct = open_direct(at, &m, o);
+                if (direct >= 0) {
+                        m.io_fd = direct;
+                        m.align = SLOT_BYTES;
+                } else if (o->direct == SWITCH_ON) {
+                        (void)media_close_fds(&m);
+                        return err_set(direct, "option direct is on, and pool '%s' cannot be opened so: %s",
+                                       p->path, code_text(direct));
+                }
+        }
+        return media_file_new(m, o, &p->media);
+}
+
+/* ---- contents -------------------------------------------------------------------------------- */
+
+/* Reads both superblocks and takes the newer valid one. */
+static int read_superblocks(struct pool *p, struct superblock *out, uint32_t *at)
+{
+        bool found = false;
+        int worst = BELAY_E_FORMAT;
+        for (uint32_t i = 0; i < 2; i++) {
+                uint8_t buf[SUPER_BYTES] = {0};
+                struct superblock s;
+                int rc = media_read_now(p->media, buf, sizeof(buf), (uint64_t)i * SUPER_BYTES);
+                if (rc)
+                        rc = err_set(BELAY_E_DATA, "superblock cannot be read: %s", code_text(rc));
+                else
+                        rc = superblock_decode(buf, &s);
+                p->super_state[i][0] = '\0';
+                if (rc) {
+                        snprintf(p->super_state[i], sizeof(p->super_state[i]), "%.*s",
+                                 (int)sizeof(p->super_state[i]) - 1, err_text());
+                        if (rc == BELAY_E_FORMAT && memcmp(buf, "BLYSUPER", 8) == 0)
+                                return err_wrap(rc, "pool '%s'", p->path);
+                        if (rc == BELAY_E_DATA && memcmp(buf, "BLYSUPER", 8) == 0)
+                                worst = rc;
+                } else if (!found || s.generation > out->generation) {
+                        *out = s;
+                        *at = i;
+                        found = true;
+                }
+        }
+        if (found)
+                return 0;
+        if (worst == BELAY_E_FORMAT)
+                return err_set(worst, "file '%s' is not a Belay pool; it was not changed", p->path);
+        return err_set(worst, "pool '%s': both superblocks are damaged (%s); it was not changed", p->path,
+                       p->super_state[0]);
+}
+
+/* Slots that a version of unknown extent may use: all that exist. */
+static void hold_everything(struct pool *p)
+{
+        space_ref(&p->space, 0, p->space.slots * SLOT_BYTES);
+}
+
+static int load_versions(struct pool *p)
+{
+        bool unknown = pool_readable_bytes(p) < p->super.pool_bytes;
+        for (uint32_t i = 0; i < p->super.version_count; i++) {
+                struct version *before = p->version_count ? p->versions[p->version_count - 1] : NULL;
+                struct version *v;
+                int rc = version_load(p, &p->super.versions[i], before, &v);
+                if (rc)
+                        return rc;
+                p->versions[p->version_count++] = v;
+                if (v->unreadable) {
+                        unknown = true;
+                        log_emit(BELAY_LOG_WARN, "pool '%s': version %llu is damaged: %s", p->path,
+                                 (unsigned long long)v->number, v->damage);
+                }
+        }
+        if (unknown && !p->options.readonly && p->options.damaged == DAMAGED_KEEP) {
+                hold_everything(p);
+                log_emit(BELAY_LOG_WARN,
+                         "pool '%s' is damaged; its space is kept as it is. Set the option damaged to drop to "
+                         "let damaged versions go",
+                         p->path);
+        }
+        return 0;
+}
+
+uint64_t pool_readable_bytes(const struct pool *p)
+{
+        return min_u64(p->super.pool_bytes, p->media->bytes);
+}
+
+static int load(struct pool *p)
+{
+        p->scratch = budget_alloc(p->budget, CHUNK_BYTES, "the pool");
+        if (!p->scratch)
+                return -ENOMEM;
+        int rc = read_superblocks(p, &p->super, &p->super_at);
+        if (rc == 0)
+                rc = writer_init(p);
+        if (rc)
+                return rc;
+        if (!p->options.readonly) {
+                p->space.budget = p->budget;
+                rc = space_extend(&p->space, p->media->bytes / SLOT_BYTES);
+                if (rc)
+                        return rc;
+                space_ref(&p->space, 0, FIRST_SLOT * SLOT_BYTES);
+        }
+        return load_versions(p);
+}
+
+/* A reader beside a live writer may meet a list that is just being replaced; the next try sees the new one. */
+static int load_steady(struct pool *p)
+{
+        for (int attempt = 0;; attempt++) {
+                int rc = load(p);
+                bool damaged = rc == BELAY_E_DATA;
+                for (uint32_t i = 0; i < p->version_count; i++)
+                        damaged |= p->versions[i]->unreadable;
+                if (!damaged || !p->options.readonly || attempt == 5 || pool_changed(p) != 1)
+                        return rc;
+                while (p->version_count)
+                        version_delete(p, p->versions[--p->version_count]);
+                writer_delete(p);
+                memset(&p->writer, 0, sizeof(p->writer));
+                budget_free(p->budget, p->scratch);
+                p->scratch = NULL;
+        }
+}
+
+int pool_changed(struct pool *p)
+{
+        struct superblock s;
+        uint32_t at;
+        struct plat_stat st;
+        int rc = plat->fstat(p->media->fd, &st);
+        if (rc)
+                return err_set(rc, "pool '%s': %s", p->path, code_text(rc));
+        p->media->bytes = st.bytes;
+        rc = read_superblocks(p, &s, &at);
+        return rc ? rc : s.generation != p->super.generation;
+}
+
+/* ---- the pool ---------------------------------------------------------------------------------- */
+
+static int open_at(struct pool *p, const struct place *at)
+{
+        struct plat_stat st;
+        int fd = -1;
+        int rc = open_file(p->path, at, p->options.readonly, &fd);
+        if (rc)
+                return rc;
+        rc = plat->fstat(fd, &st);
+        if (rc)
+                rc = err_set(rc, "pool '%s': %s", p->path, code_text(rc));
+        if (rc == 0)
+                rc = check_file(p->path, &st, p->options.readonly);
+        if (rc == 0 && !p->options.readonly)
+                rc = lock_pool(p->path, fd);
+        /* Only now is the size certain: until the lock was held another process could grow the file. */
+        if (rc == 0)
+                rc = plat->fstat(fd, &st);
+        if (rc == 0 && st.bytes < FIRST_SLOT * SLOT_BYTES)
+                rc = err_set(BELAY_E_FORMAT,
+                             "file '%s' has %llu bytes and is not a Belay pool, or is cut off; it was not changed",
+                             p->path, (unsigned long long)st.bytes);
+        if (rc) {
+                (void)plat->close(fd);
+                return rc;
+        }
+        rc = open_media(p, at, fd, &st);
+        return rc ? rc : load_steady(p);
+}
+
+int pool_open(const struct pool_options *o, struct pool **out)
+{
+        struct place at;
+        int rc = place_open(o->path, &at);
+        if (rc)
+                return rc;
+        struct pool *p = budget_alloc(o->budget, sizeof(*p), "the pool");
+        if (!p) {
+                (void)plat->close(at.dir);
+                return -ENOMEM;
+        }
+        memcpy(p->path, o->path, strlen(o->path) + 1);
+        p->options = *o;
+        p->options.path = p->path;
+        p->budget = o->budget;
+        rc = open_at(p, &at);
+        p->options.probes = NULL;
+        (void)plat->close(at.dir);
+        if (rc) {
+                (void)pool_close(&p);
+                return rc;
+        }
+        *out = p;
+        return 0;
+}
+
+int pool_close(struct pool **pool)
+{
+        struct pool *p = *pool;
+        *pool = NULL;
+        if (!p)
+                return 0;
+        draft_abort(&p->draft);
+        while (p->version_count)
+                version_delete(p, p->versions[--p->version_count]);
+        version_delete(p, p->limbo);
+        while (p->spare) {
+                struct leaf *l = p->spare;
+                p->spare = l->next;
+                budget_free(p->budget, l);
+        }
+        int rc = p->media ? p->media->ops->close(p->media) : 0;
+        writer_delete(p);
+        if (p->space.budget)
+                space_delete(&p->space);
+        budget_free(p->budget, p->scratch);
+        if (rc)
+                rc = err_set(rc, "close of pool '%s': %s", p->path, code_text(rc));
+        budget_free(p->budget, p);
+        return rc;
+}
+
+uint32_t pool_version_count(const struct pool *p)
+{
+        return p->version_count;
+}
+
+struct version *pool_version(const struct pool *p, uint32_t i)
+{
+        return p->versions[i];
+}
+
+struct version *pool_find_version(const struct pool *p, uint64_t number)
+{
+        for (uint32_t i = 0; i < p->version_count; i++)
+                if (p->versions[i]->number == number)
+                        return p->versions[i];
+        return NULL;
+}
+
+void pool_mark_damaged(struct pool *p, struct version *v, const char *damage)
+{
+        v->flags |= VERSION_DAMAGED;
+        printable(damage, v->damage, sizeof(v->damage));
+        log_emit(BELAY_LOG_WARN, "pool '%s': version %llu is damaged: %s", p->path,
+                 (unsigned long long)v->number, v->damage);
+}
+
+void pool_info(const struct pool *p, struct pool_info *out)
+{
+        *out = (struct pool_info){
+                .path = p->path,
+                .media = p->media->description,
+                .file_bytes = p->media->bytes,
+                .pool_bytes = p->super.pool_bytes,
+                .used_bytes = (p->space.slots - p->space.free) * SLOT_BYTES,
+                .generation = p->super.generation,
+                .created_ns = p->super.created_ns,
+        };
+        memcpy(out->id, p->super.pool_id, sizeof(out->id));
+        memcpy(out->superblock, p->super_state, sizeof(out->superblock));
+}

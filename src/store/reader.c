@@ -1,0 +1,234 @@
+/* reader.c: reads regions back: several large transfers in flight, every block verified.
+ *
+ * A piece is a run of blocks that follow each other in the region and in the file. It is read straight to its
+ * destination where the medium's alignment allows that, else into a gather buffer, which is free while no
+ * draft exists. Pieces finish in the order they were begun, so callers see ascending blocks. */
+#include "store/store_int.h"
+#include <errno.h>
+
+struct piece {
+        uint64_t first; /* block */
+        uint32_t count;
+        uint64_t offset; /* of the first block in the file */
+        uint32_t bytes;  /* of all blocks                  */
+        uint32_t skew;   /* of the first block in buf      */
+        uint8_t *buf;
+        bool done;
+        int result;
+        struct hash128 hash[LEAF_ENTRIES];
+};
+
+struct reader {
+        struct pool *p;
+        const struct stored_region *region;
+        uint64_t version;
+        uint8_t *to;
+        block_fn fn;
+        void *arg;
+        uint32_t head, tail; /* pieces in flight: head … tail - 1 */
+        struct piece pieces[IO_DEPTH];
+        struct leaf_entry entries[LEAF_ENTRIES];
+};
+
+static int deliver(struct reader *r, uint64_t block, const uint8_t *data, struct hash128 expected, int result)
+{
+        const struct region_desc *d = &r->region->desc;
+        uint32_t bytes = block_length(d, block);
+        bool good = result == 0 && hash_equal(hash_bytes(data, bytes), expected);
+        if (!good) {
+                int rc = err_set(BELAY_E_DATA, "version %llu, region '%s', block %llu of pool '%s': %s",
+                                 (unsigned long long)r->version, d->name, (unsigned long long)block, r->p->path,
+                                 result ? code_text(result) : "its checksum is wrong");
+                return r->fn ? r->fn(r->arg, block, NULL, bytes) : rc;
+        }
+        uint8_t *place = r->to ? r->to + block * d->block_bytes : NULL;
+        if (place && place != data)
+                memcpy(place, data, bytes);
+        return r->fn ? r->fn(r->arg, block, data, bytes) : 0;
+}
+
+/* After a failed transfer: block by block, so that one bad sector costs one block. */
+static int deliver_singly(struct reader *r, struct piece *q)
+{
+        uint64_t offset = q->offset;
+        uint8_t *buf = r->p->scratch;
+        for (uint32_t i = 0; i < q->count; i++) {
+                uint32_t bytes = block_length(&r->region->desc, q->first + i);
+                int result = media_read_now(r->p->media, buf, bytes, offset);
+                int rc = deliver(r, q->first + i, buf, q->hash[i], result);
+                if (rc)
+                        return rc;
+                offset += bytes;
+        }
+        return 0;
+}
+
+static int await(struct reader *r, struct piece *q)
+{
+        while (!q->done) {
+                uint32_t tag;
+                int result;
+                int rc = r->p->media->ops->wait(r->p->media, &tag, &result);
+                if (rc) {
+                        r->p->broken = true;
+                        return err_set(BELAY_E_BROKEN,
+                                       "pool '%s': the state of its reads is unknown (%s); close it",
+                                       r->p->path, code_text(rc));
+                }
+                r->pieces[tag].done = true;
+                r->pieces[tag].result = result;
+        }
+        return 0;
+}
+
+static int finish_one(struct reader *r)
+{
+        struct piece *q = &r->pieces[r->head++ % IO_DEPTH];
+        int rc = await(r, q);
+        if (rc)
+                return rc;
+        if (q->result)
+                return deliver_singly(r, q);
+        const uint8_t *data = q->buf + q->skew;
+        for (uint32_t i = 0; i < q->count; i++) {
+                rc = deliver(r, q->first + i, data, q->hash[i], 0);
+                if (rc)
+                        return rc;
+                data += block_length(&r->region->desc, q->first + i);
+        }
+        return 0;
+}
+
+static int begin_piece(struct reader *r, struct piece *q, uint32_t tag)
+{
+        struct media *m = r->p->media;
+        uint64_t start = q->offset / m->align * m->align;
+        uint64_t end = align_up(q->offset + q->bytes, m->align);
+        uint8_t *place = r->to ? r->to + q->first * r->region->desc.block_bytes : NULL;
+        bool straight = place && start == q->offset && end == q->offset + q->bytes &&
+                        (uintptr_t)place % m->align == 0;
+        q->skew = (uint32_t)(q->offset - start);
+        q->buf = straight ? place : r->p->writer.chunks[tag].buf;
+        q->done = false;
+        int rc = m->ops->read(m, q->buf, (uint32_t)(end - start), start, tag);
+        if (rc) {
+                q->done = true;
+                q->result = rc;
+        }
+        return 0;
+}
+
+/* Would the blocks so far and one more of `bytes` still fit a gather buffer? */
+static bool fits(const struct reader *r, const struct piece *q, uint32_t bytes)
+{
+        uint32_t align = r->p->media->align;
+        uint64_t start = q->offset / align * align;
+        return align_up(q->offset + q->bytes + bytes, align) - start <= CHUNK_BYTES;
+}
+
+static int read_leaf_blocks(struct reader *r, uint64_t leaf)
+{
+        uint32_t count = leaf_entries(&r->region->desc, leaf);
+        for (uint32_t i = 0; i < count;) {
+                if (r->tail - r->head == IO_DEPTH) {
+                        int rc = finish_one(r);
+                        if (rc)
+                                return rc;
+                }
+                uint32_t tag = r->tail % IO_DEPTH;
+                struct piece *q = &r->pieces[tag];
+                q->first = leaf * LEAF_ENTRIES + i;
+                q->offset = r->entries[i].offset;
+                q->count = 0;
+                q->bytes = 0;
+                while (i < count && r->entries[i].offset == q->offset + q->bytes) {
+                        uint32_t bytes = block_length(&r->region->desc, q->first + q->count);
+                        if (q->count && !fits(r, q, bytes))
+                                break;
+                        q->hash[q->count++] = r->entries[i++].hash;
+                        q->bytes += bytes;
+                }
+                r->tail++;
+                int rc = begin_piece(r, q, tag);
+                if (rc)
+                        return rc;
+        }
+        return 0;
+}
+
+/* A leaf that cannot be read: all its blocks are damaged. */
+static int lost_leaf(struct reader *r, uint64_t leaf, int rc)
+{
+        if (!r->fn)
+                return rc;
+        for (uint32_t i = 0; i < leaf_entries(&r->region->desc, leaf); i++) {
+                uint64_t block = leaf * LEAF_ENTRIES + i;
+                int end = r->fn(r->arg, block, NULL, block_length(&r->region->desc, block));
+                if (end)
+                        return end;
+        }
+        return 0;
+}
+
+static int read_all(struct reader *r, const struct version *v, uint32_t region)
+{
+        for (uint64_t leaf = 0; leaf < region_leaves(&r->region->desc); leaf++) {
+                int rc = pool_read_leaf(r->p, v, region, leaf, r->entries);
+                if (rc) {
+                        /* Deliver what came before it first. */
+                        while (r->head != r->tail) {
+                                int before = finish_one(r);
+                                if (before)
+                                        return before;
+                        }
+                        rc = lost_leaf(r, leaf, rc);
+                } else {
+                        rc = read_leaf_blocks(r, leaf);
+                }
+                if (rc)
+                        return rc;
+        }
+        while (r->head != r->tail) {
+                int rc = finish_one(r);
+                if (rc)
+                        return rc;
+        }
+        return 0;
+}
+
+int pool_read_region(struct pool *p, const struct version *v, uint32_t region, void *to, block_fn fn,
+                     void *arg)
+{
+        if (p->broken || p->draft)
+                return err_set(p->broken ? BELAY_E_BROKEN : -EBUSY, "pool '%s' cannot be read now: %s", p->path,
+                               p->broken ? "close and open it again" : "a version is being written");
+        struct reader *r = budget_alloc(p->budget, sizeof(*r), "the reader");
+        if (!r)
+                return -ENOMEM;
+        r->p = p;
+        r->region = &v->regions[region];
+        r->version = v->number;
+        r->to = to;
+        r->fn = fn;
+        r->arg = arg;
+        int rc = read_all(r, v, region);
+        /* Nothing may still be in flight to the caller's memory when this returns. */
+        while (r->head != r->tail)
+                if (await(r, &r->pieces[r->head++ % IO_DEPTH]))
+                        break;
+        budget_free(p->budget, r);
+        return rc;
+}
+
+int pool_read_leaf(struct pool *p, const struct version *v, uint32_t region, uint64_t leaf,
+                   struct leaf_entry entries[LEAF_ENTRIES])
+{
+        const struct stored_region *r = &v->regions[region];
+        if (r->leaves) {
+                const struct leaf *l = r->leaves[leaf];
+                memcpy(entries, l->entries, l->count * sizeof(l->entries[0]));
+                return 0;
+        }
+        int rc = leaf_load(p, r, leaf, entries);
+        return rc ? err_wrap(rc, "version %llu of pool '%s'", (unsigned long long)v->number, p->path) : 0;
+}

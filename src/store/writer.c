@@ -1,0 +1,215 @@
+/* writer.c: gathers objects into large sequential writes.
+ *
+ * An object is staged in a chunk at the place it will have in the file, and counted only when it is kept; so a block
+ * that turns out to be unchanged costs no space. A chunk has one extent of slots: the file offset of an object
+ * is the extent's offset plus its place in the chunk.
+ *
+ *     chunk   | object | object |obj|obj|… free …|        fill ─┐
+ *     extent  | slot   | slot   | slot  | slot   |  ◄───────────┘  room
+ *
+ * Invariant: a slot is not given back while a write to it may be in flight. writer_cancel therefore waits, and
+ * a wait that fails marks the pool broken. */
+#include "store/store_int.h"
+#include <errno.h>
+
+/* Runs shorter than this make small writes: grow instead, as long as little space is lost by it. */
+#define GOOD_SLOTS 64u
+#define GROW_SLOTS 256u
+
+static int grow(struct pool *p, uint64_t slots)
+{
+        uint64_t limit = p->options.limit_bytes ? p->options.limit_bytes / SLOT_BYTES
+                                                : MAX_POOL_BYTES / SLOT_BYTES;
+        uint64_t now = p->space.slots;
+        uint64_t want = now + max_u64(slots, max_u64(GROW_SLOTS, now / 8));
+        if (now + slots > limit)
+                return err_set(-ENOSPC,
+                               "pool '%s' has reached its limit of %llu bytes; raise the option limit or keep "
+                               "fewer versions",
+                               p->path, (unsigned long long)p->options.limit_bytes);
+        want = min_u64(want, limit);
+        int rc = p->media->ops->grow(p->media, want * SLOT_BYTES);
+        if (rc == -ENOSPC && want > now + slots) {
+                want = now + slots;
+                rc = p->media->ops->grow(p->media, want * SLOT_BYTES);
+        }
+        if (rc)
+                return err_set(rc, "pool '%s' cannot grow by %llu bytes: %s", p->path,
+                               (unsigned long long)(slots * SLOT_BYTES), code_text(rc));
+        return space_extend(&p->space, want);
+}
+
+int pool_take_slots(struct pool *p, uint64_t least, uint64_t most, uint64_t *offset, uint64_t *bytes)
+{
+        struct space *s = &p->space;
+        uint64_t good = max_u64(least, min_u64(most, GOOD_SLOTS));
+        uint64_t slot;
+        uint64_t count;
+        bool taken = space_take(s, good, most, &slot, &count);
+        /* Fragments are used before the file grows when they make up a good part of it. */
+        if (!taken && s->free > s->slots / 8)
+                taken = space_take(s, least, most, &slot, &count);
+        if (!taken) {
+                int rc = grow(p, good);
+                taken = space_take(s, least, most, &slot, &count);
+                if (!taken && rc == -ENOSPC && good > least) {
+                        rc = grow(p, least);
+                        taken = rc == 0 && space_take(s, least, most, &slot, &count);
+                }
+                if (!taken)
+                        return rc ? rc : err_set(-ENOSPC, "pool '%s' is full", p->path);
+        }
+        *offset = slot * SLOT_BYTES;
+        *bytes = count * SLOT_BYTES;
+        return 0;
+}
+
+int writer_init(struct pool *p)
+{
+        struct writer *w = &p->writer;
+        for (uint32_t i = 0; i < IO_DEPTH; i++) {
+                w->chunks[i].buf = budget_alloc(p->budget, CHUNK_BYTES, "the gather buffers");
+                if (!w->chunks[i].buf)
+                        return -ENOMEM;
+        }
+        return 0;
+}
+
+void writer_delete(struct pool *p)
+{
+        for (uint32_t i = 0; i < IO_DEPTH; i++)
+                budget_free(p->budget, p->writer.chunks[i].buf);
+}
+
+/* Waits for one transfer. A failed transfer is remembered and reported when the draft ends. */
+static int reap(struct pool *p)
+{
+        struct writer *w = &p->writer;
+        uint32_t tag;
+        int result;
+        int rc = p->media->ops->wait(p->media, &tag, &result);
+        if (rc) {
+                p->broken = true;
+                return err_set(BELAY_E_BROKEN,
+                               "pool '%s': the state of its writes is unknown (%s); close and open it again",
+                               p->path, code_text(rc));
+        }
+        w->chunks[tag].in_flight = false;
+        if (result && !w->failed)
+                w->failed = err_set(result, "write to pool '%s': %s", p->path, code_text(result));
+        return 0;
+}
+
+static int reap_all(struct pool *p)
+{
+        for (uint32_t i = 0; i < IO_DEPTH; i++)
+                while (p->writer.chunks[i].in_flight) {
+                        int rc = reap(p);
+                        if (rc)
+                                return rc;
+                }
+        return 0;
+}
+
+/* Gives back what the extent has left over, and the hold on the slots that objects now hold themselves. */
+static void close_extent(struct pool *p)
+{
+        space_unref(&p->space, p->writer.extent, p->writer.room);
+        p->writer.open = false;
+}
+
+static int submit(struct pool *p)
+{
+        struct writer *w = &p->writer;
+        uint64_t bytes = align_up(w->fill, SLOT_BYTES);
+        struct chunk *c = &w->chunks[w->current];
+        int rc = 0;
+        if (bytes) {
+                memset(c->buf + w->fill, 0, bytes - w->fill);
+                c->in_flight = true;
+                rc = p->media->ops->write(p->media, c->buf, (uint32_t)bytes, w->extent, w->current);
+                if (rc) {
+                        c->in_flight = false;
+                        rc = err_set(rc, "write to pool '%s': %s", p->path, code_text(rc));
+                } else {
+                        w->written += bytes;
+                }
+        }
+        close_extent(p);
+        return rc;
+}
+
+static int next_chunk(struct pool *p, uint64_t bytes)
+{
+        struct writer *w = &p->writer;
+        uint64_t most = max_u64(p->media->gather_bytes, bytes);
+        int rc = pool_take_slots(p, div_up(bytes, SLOT_BYTES), div_up(most, SLOT_BYTES), &w->extent,
+                                 &w->room);
+        if (rc)
+                return rc;
+        w->open = true;
+        w->fill = 0;
+        w->current = (w->current + 1) % IO_DEPTH;
+        while (w->chunks[w->current].in_flight) {
+                rc = reap(p);
+                if (rc)
+                        return rc;
+        }
+        return w->failed;
+}
+
+/* The placement rule: from a slot on, at a slot boundary; below, at a multiple of 64 within one slot. */
+static uint64_t place(uint64_t fill, uint32_t bytes)
+{
+        if (bytes >= SLOT_BYTES)
+                return align_up(fill, SLOT_BYTES);
+        uint64_t at = align_up(fill, SMALL_ALIGN);
+        return at % SLOT_BYTES + bytes <= SLOT_BYTES ? at : align_up(at, SLOT_BYTES);
+}
+
+int writer_stage(struct pool *p, uint32_t bytes, void **to)
+{
+        struct writer *w = &p->writer;
+        if (w->open && place(w->fill, bytes) + bytes > w->room) {
+                int rc = submit(p);
+                if (rc)
+                        return rc;
+        }
+        if (!w->open) {
+                int rc = next_chunk(p, bytes);
+                if (rc)
+                        return rc;
+        }
+        w->staged_at = place(w->fill, bytes);
+        *to = w->chunks[w->current].buf + w->staged_at;
+        return 0;
+}
+
+uint64_t writer_keep(struct pool *p, uint32_t bytes)
+{
+        struct writer *w = &p->writer;
+        /* What alignment skipped is written too: it must not be left over from another draft. */
+        memset(w->chunks[w->current].buf + w->fill, 0, w->staged_at - w->fill);
+        uint64_t offset = w->extent + w->staged_at;
+        w->fill = w->staged_at + bytes;
+        space_ref(&p->space, offset, bytes);
+        return offset;
+}
+
+int writer_drain(struct pool *p)
+{
+        int rc = p->writer.open ? submit(p) : 0;
+        int second = reap_all(p);
+        rc = rc ? rc : second;
+        return rc ? rc : p->writer.failed;
+}
+
+int writer_cancel(struct pool *p)
+{
+        if (p->writer.open)
+                close_extent(p);
+        int rc = reap_all(p);
+        p->writer.failed = 0;
+        p->writer.written = 0;
+        return rc;
+}
