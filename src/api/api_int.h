@@ -1,0 +1,28 @@
+/* api_int.h: the two public handles. */
+#ifndef BELAY_API_INT_H
+#define BELAY_API_INT_H
+
+#include "engine/engine.h"
+#include "restore/restore.h"
+
+struct belay_config {
+        struct options options;
+};
+
+struct belay {
+        struct options options;
+        struct budget budget;
+        struct probe probes[PROBE_COUNT];
+        struct pool *pool;
+        struct regions regions;
+        struct match match;
+        bool matched; /* match describes a restart of this context */
+        uint64_t version;
+        uint64_t checkpoints, failed, restarts, total_written, last_blocked_ns;
+        struct draft_result last;
+};
+
+/* Fills in defaults and the user's file and environment. */
+int config_load(struct options *o);
+
+#endif

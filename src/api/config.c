@@ -1,0 +1,64 @@
+/* config.c: where options come from: default < file < environment < setter. */
+#include "api/api_int.h"
+#include <errno.h>
+#include <fcntl.h>
+
+#define MAX_FILE_BYTES 65536u
+
+static int load_file(struct options *o, const char *path, bool must_exist)
+{
+        int fd = plat->openat(PLAT_CWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
+        if (fd == -ENOENT && !must_exist)
+                return 0;
+        if (fd < 0)
+                return err_set(fd, "option file '%s': %s", path, code_text(fd));
+        char *text = plat->alloc(MAX_FILE_BYTES);
+        int64_t n = text ? plat_read_full(fd, text, MAX_FILE_BYTES, 0) : -ENOMEM;
+        (void)plat->close(fd);
+        int rc;
+        if (n < 0)
+                rc = err_set((int)n, "option file '%s': %s", path, code_text((int)n));
+        else if (n == MAX_FILE_BYTES)
+                rc = err_set(-EFBIG, "option file '%s' is larger than %u bytes", path, MAX_FILE_BYTES - 1);
+        else
+                rc = options_set_text(o, text, (size_t)n, path);
+        plat->release(text);
+        return rc;
+}
+
+int config_load(struct options *o)
+{
+        options_init(o);
+        const char *named = options_file();
+        int rc = load_file(o, named ? named : "belay.conf", named != NULL);
+        return rc ? rc : options_set_environment(o);
+}
+
+int belay_config_new(struct belay_config **out)
+{
+        struct belay_config *c = plat->alloc(sizeof(*c));
+        if (!c)
+                return err_set(-ENOMEM, "no memory for the options");
+        int rc = config_load(&c->options);
+        if (rc) {
+                plat->release(c);
+                return rc;
+        }
+        *out = c;
+        return 0;
+}
+
+int belay_config_set(struct belay_config *config, const char *key, const char *value)
+{
+        if (!config || !key || !value)
+                return err_set(-EINVAL, "belay_config_set: an argument is NULL");
+        return options_set(&config->options, key, value, SOURCE_SETTER);
+}
+
+void belay_config_delete(struct belay_config **config)
+{
+        if (!config)
+                return;
+        plat->release(*config);
+        *config = NULL;
+}

@@ -1,0 +1,171 @@
+/* registry.c: the public calls that register, change and forget regions. */
+#include "api/api_int.h"
+#include <errno.h>
+
+static int check_name(const struct belay *b, const char *name)
+{
+        if (!b)
+                return err_set(-EINVAL, "the context is NULL; did belay_open fail?");
+        return name ? 0 : err_set(-EINVAL, "the name of the region is NULL");
+}
+
+static int find(struct belay *b, const char *name, bool owned, struct region **out)
+{
+        int rc = check_name(b, name);
+        if (rc)
+                return rc;
+        char shown[64];
+        struct region *r = region_find(&b->regions, name);
+        if (!r)
+                return err_set(-ENOENT, "there is no region '%s'", printable(name, shown, sizeof(shown)));
+        if (r->owned != owned)
+                return err_set(-EINVAL, "region '%s' is %s", r->desc.name,
+                               owned ? "attached memory: use belay_move and belay_detach"
+                                     : "allocated by Belay: use belay_resize and belay_free");
+        *out = r;
+        return 0;
+}
+
+/* The public description as an internal one; shape and type are checked when it is registered. */
+static int translate(const struct belay *b, const struct belay_desc *in, struct region_desc *out)
+{
+        int rc = check_name(b, in ? in->name : NULL);
+        if (rc == 0)
+                rc = name_check(in->name);
+        if (rc)
+                return rc;
+        if (in->size != sizeof(*in) || in->flags & ~BELAY_GLOBAL || in->reserved)
+                return err_set(-EINVAL, "region '%s': size, flags or reserved are not as this library knows them",
+                               in->name);
+        if (in->ndims < 1 || in->ndims > BELAY_MAX_DIMS)
+                return err_set(-EINVAL, "region '%s': %u dimensions; it must be 1 to %d", in->name, in->ndims,
+                               BELAY_MAX_DIMS);
+        uint32_t own = in->type == BELAY_RAW ? 1 : type_bytes(in->type);
+        *out = (struct region_desc){
+                .type = in->type,
+                .element_bytes = in->element_bytes ? in->element_bytes : own,
+                .block_bytes = in->block_bytes ? in->block_bytes : (uint32_t)b->options.number[OPT_BLOCK],
+                .ndims = in->ndims,
+                .global = (in->flags & BELAY_GLOBAL) != 0,
+        };
+        size_t dims = in->ndims * sizeof(in->dims[0]);
+        memcpy(out->name, in->name, strlen(in->name) + 1);
+        memcpy(out->dims, in->dims, dims);
+        memcpy(out->global_dims, in->global_dims, dims);
+        memcpy(out->global_start, in->global_start, dims);
+        return 0;
+}
+
+static struct belay_desc flat(const char *name, enum belay_type type, uint64_t count)
+{
+        return (struct belay_desc){
+                .size = sizeof(struct belay_desc), .name = name, .type = type, .ndims = 1, .dims = {count}};
+}
+
+void *belay_alloc_desc(struct belay *b, const struct belay_desc *desc)
+{
+        struct region_desc d;
+        struct region *r;
+        if (translate(b, desc, &d) || region_alloc(&b->regions, &d, &r))
+                return NULL;
+        return r->ptr;
+}
+
+void *belay_alloc(struct belay *b, const char *name, enum belay_type type, uint64_t count)
+{
+        struct belay_desc desc = flat(name, type, count);
+        return belay_alloc_desc(b, &desc);
+}
+
+int belay_attach_desc(struct belay *b, const struct belay_desc *desc, void *ptr)
+{
+        struct region_desc d;
+        struct region *r;
+        int rc = translate(b, desc, &d);
+        return rc ? rc : region_attach(&b->regions, &d, ptr, &r);
+}
+
+int belay_attach(struct belay *b, const char *name, enum belay_type type, uint64_t count, void *ptr)
+{
+        struct belay_desc desc = flat(name, type, count);
+        return belay_attach_desc(b, &desc, ptr);
+}
+
+static int reshape_first(struct region *r, uint64_t count, void *ptr)
+{
+        uint64_t dims[BELAY_MAX_DIMS];
+        memcpy(dims, r->desc.dims, sizeof(dims));
+        dims[0] = count;
+        return region_reshape(r, dims, ptr);
+}
+
+void *belay_resize(struct belay *b, const char *name, uint64_t count)
+{
+        struct region *r;
+        if (find(b, name, true, &r) || reshape_first(r, count, NULL))
+                return NULL;
+        return r->ptr;
+}
+
+int belay_move(struct belay *b, const char *name, uint64_t count, void *ptr)
+{
+        struct region *r;
+        int rc = find(b, name, false, &r);
+        return rc ? rc : reshape_first(r, count, ptr);
+}
+
+int belay_detach(struct belay *b, const char *name)
+{
+        struct region *r;
+        int rc = find(b, name, false, &r);
+        if (rc == 0)
+                region_remove(&b->regions, r);
+        return rc;
+}
+
+int belay_free(struct belay *b, const char *name)
+{
+        struct region *r;
+        int rc = find(b, name, true, &r);
+        if (rc == 0)
+                region_remove(&b->regions, r);
+        return rc;
+}
+
+void *belay_ptr(struct belay *b, const char *name)
+{
+        if (check_name(b, name))
+                return NULL;
+        struct region *r = region_find(&b->regions, name);
+        return r ? r->ptr : NULL;
+}
+
+int belay_stored(struct belay *b, const char *name, struct belay_desc *out)
+{
+        int rc = check_name(b, name);
+        if (rc)
+                return rc;
+        if (!out || out->size != sizeof(*out))
+                return err_set(-EINVAL, "belay_stored: size is not that of this library's description");
+        for (uint32_t i = pool_version_count(b->pool); i > 0; i--) {
+                const struct version *v = pool_version(b->pool, i - 1);
+                if (!version_usable(v))
+                        continue;
+                int64_t at = version_find(v, name);
+                if (at < 0)
+                        break;
+                const struct region_desc *d = &v->regions[at].desc;
+                *out = (struct belay_desc){.size = sizeof(*out),
+                                           .type = d->type,
+                                           .element_bytes = d->element_bytes,
+                                           .ndims = d->ndims,
+                                           .block_bytes = d->block_bytes,
+                                           .flags = d->global ? BELAY_GLOBAL : 0};
+                memcpy(out->dims, d->dims, sizeof(out->dims));
+                memcpy(out->global_dims, d->global_dims, sizeof(out->global_dims));
+                memcpy(out->global_start, d->global_start, sizeof(out->global_start));
+                return 0;
+        }
+        char shown[64];
+        return err_set(-ENOENT, "the newest version has no region '%s'", printable(name, shown, sizeof(shown)));
+}

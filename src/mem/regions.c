@@ -1,0 +1,197 @@
+/* regions.c: the registry. Owned memory is mapped by page, never taken from malloc: later it is protected page by page,
+ * and nothing of the program's may share those pages. */
+#include "mem/mem.h"
+#include <errno.h>
+
+void regions_init(struct regions *r, struct budget *budget)
+{
+        *r = (struct regions){.budget = budget};
+}
+
+static void free_memory(struct region *region)
+{
+        if (region->owned && region->ptr)
+                (void)plat->munmap(region->ptr, region->mapped_bytes);
+        region->ptr = NULL;
+}
+
+void regions_clear(struct regions *r)
+{
+        for (uint32_t i = 0; i < r->count; i++) {
+                free_memory(r->list[i]);
+                budget_free(r->budget, r->list[i]);
+        }
+        budget_free(r->budget, r->list);
+        budget_free(r->budget, r->index);
+        regions_init(r, r->budget);
+}
+
+struct region *region_find(const struct regions *r, const char *name)
+{
+        uint64_t key = hash_name(name);
+        for (size_t i = names_find(r->index, r->count, key); i < r->count && r->index[i].key == key; i++)
+                if (strcmp(r->list[r->index[i].position]->desc.name, name) == 0)
+                        return r->list[r->index[i].position];
+        return NULL;
+}
+
+static int make_room(struct regions *r)
+{
+        if (r->count < r->capacity)
+                return 0;
+        uint32_t capacity = r->capacity ? r->capacity * 2 : 16;
+        if (capacity > MAX_REGIONS)
+                return err_set(-ENOSPC, "a context can have %u regions", MAX_REGIONS / 2);
+        void *list = budget_resize(r->budget, r->list, capacity * sizeof(*r->list), "the region registry");
+        if (!list)
+                return -ENOMEM;
+        r->list = list;
+        void *index = budget_resize(r->budget, r->index, capacity * sizeof(*r->index), "the region registry");
+        if (!index)
+                return -ENOMEM;
+        r->index = index;
+        r->capacity = capacity;
+        return 0;
+}
+
+static void reindex(struct regions *r)
+{
+        for (uint32_t i = 0; i < r->count; i++)
+                r->index[i] = (struct name_slot){hash_name(r->list[i]->desc.name), i};
+        names_sort(r->index, r->count);
+}
+
+static void add(struct regions *r, struct region *region)
+{
+        uint64_t key = hash_name(region->desc.name);
+        size_t at = names_find(r->index, r->count, key);
+        memmove(r->index + at + 1, r->index + at, (r->count - at) * sizeof(*r->index));
+        r->index[at] = (struct name_slot){key, r->count};
+        r->list[r->count++] = region;
+}
+
+static int new_region(struct regions *r, const struct region_desc *desc, struct region **out)
+{
+        int rc = name_check(desc->name);
+        if (rc)
+                return rc;
+        if (region_find(r, desc->name))
+                return err_set(-EEXIST, "a region '%s' is already registered; detach it first", desc->name);
+        struct region_desc checked = *desc;
+        char who[BELAY_MAX_NAME + 16] = "region '";
+        strcat(strcat(who, desc->name), "'");
+        rc = region_desc_check(&checked, who);
+        if (rc == 0)
+                rc = make_room(r);
+        if (rc)
+                return rc;
+        struct region *region = budget_alloc(r->budget, sizeof(*region), "a region");
+        if (!region)
+                return -ENOMEM;
+        region->desc = checked;
+        *out = region;
+        return 0;
+}
+
+/* A region of size 0 still gets a page, so that its address is valid and unique. */
+static uint64_t pages_for(uint64_t bytes)
+{
+        return align_up(max_u64(bytes, 1), PLAT_PAGE);
+}
+
+int region_alloc(struct regions *r, const struct region_desc *desc, struct region **out)
+{
+        struct region *region;
+        int rc = new_region(r, desc, &region);
+        if (rc)
+                return rc;
+        region->owned = true;
+        region->mapped_bytes = pages_for(region->desc.bytes);
+        rc = plat->mmap(-1, region->mapped_bytes, &region->ptr);
+        if (rc) {
+                (void)err_set(rc, "region '%s' needs %llu bytes: %s", region->desc.name,
+                              (unsigned long long)region->desc.bytes, code_text(rc));
+                budget_free(r->budget, region);
+                return rc;
+        }
+        add(r, region);
+        *out = region;
+        return 0;
+}
+
+int region_attach(struct regions *r, const struct region_desc *desc, void *ptr, struct region **out)
+{
+        struct region *region;
+        int rc = new_region(r, desc, &region);
+        if (rc)
+                return rc;
+        if (!ptr && region->desc.bytes) {
+                rc = err_set(-EINVAL, "region '%s' cannot be attached at NULL", region->desc.name);
+                budget_free(r->budget, region);
+                return rc;
+        }
+        region->ptr = ptr;
+        add(r, region);
+        *out = region;
+        return 0;
+}
+
+void region_remove(struct regions *r, struct region *region)
+{
+        uint32_t i = 0;
+        while (r->list[i] != region)
+                i++;
+        memmove(r->list + i, r->list + i + 1, (r->count - i - 1) * sizeof(struct region *));
+        r->count--;
+        reindex(r);
+        free_memory(region);
+        budget_free(r->budget, region);
+}
+
+static int resize_owned(struct region *region, const struct region_desc *next)
+{
+        uint64_t bytes = pages_for(next->bytes);
+        uint64_t old_bytes = region->desc.bytes;
+        if (bytes != region->mapped_bytes) {
+                void *ptr;
+                int rc = plat->mremap(region->ptr, region->mapped_bytes, bytes, &ptr);
+                if (rc)
+                        return err_set(rc, "region '%s' cannot have %llu bytes: %s", region->desc.name,
+                                       (unsigned long long)next->bytes, code_text(rc));
+                region->ptr = ptr;
+                region->mapped_bytes = bytes;
+        }
+        /* What lies behind the old end in its last page was the program's to write; new elements are zero. */
+        if (next->bytes > old_bytes)
+                memset((uint8_t *)region->ptr + old_bytes, 0,
+                       (size_t)(min_u64(next->bytes, align_up(old_bytes, PLAT_PAGE)) - old_bytes));
+        return 0;
+}
+
+int region_reshape(struct region *region, const uint64_t *dims, void *ptr)
+{
+        struct region_desc next = region->desc;
+        memcpy(next.dims, dims, next.ndims * sizeof(*dims));
+        char who[BELAY_MAX_NAME + 16] = "region '";
+        strcat(strcat(who, next.name), "'");
+        int rc = region_desc_check(&next, who);
+        if (rc)
+                return rc;
+        if (!region->owned && !ptr && next.bytes)
+                return err_set(-EINVAL, "region '%s' cannot be at NULL", next.name);
+        if (region->owned)
+                rc = resize_owned(region, &next);
+        else
+                region->ptr = ptr;
+        if (rc == 0)
+                region->desc = next;
+        return rc;
+}
+
+uint64_t regions_bytes(const struct regions *r)
+{
+        uint64_t sum = 0;
+        for (uint32_t i = 0; i < r->count; i++)
+                sum += r->list[i]->desc.bytes;
+        return sum;
+}

@@ -1,0 +1,114 @@
+/* restore.c: the newest version that can be restored, placed into the regions.
+ *
+ * Order of business for one candidate: does it fit the regions (nothing touched); optionally, is every block intact
+ * (nothing touched); then resize where allowed, and place block by block, each verified. A candidate that turns out to
+ * be damaged is marked so, and the next older one is tried. */
+#include "restore/restore_int.h"
+#include <errno.h>
+
+static int verify(struct pool *pool, const struct version *v, const struct regions *regions)
+{
+        for (uint32_t i = 0; i < v->region_count; i++) {
+                if (!region_find(regions, v->regions[i].desc.name))
+                        continue;
+                int rc = pool_read_region(pool, v, i, NULL, NULL, NULL);
+                if (rc)
+                        return rc;
+        }
+        return 0;
+}
+
+/* Growing can fail for lack of memory: all of it happens before any content is placed. */
+static int resize(const struct version *v, const struct regions *regions)
+{
+        for (uint32_t i = 0; i < v->region_count; i++) {
+                struct region *r = region_find(regions, v->regions[i].desc.name);
+                if (r && match_needs_resize(r, &v->regions[i].desc)) {
+                        int rc = region_reshape(r, v->regions[i].desc.dims, NULL);
+                        if (rc)
+                                return rc;
+                }
+        }
+        return 0;
+}
+
+static int place(struct pool *pool, const struct version *v, const struct regions *regions, bool *touched)
+{
+        for (uint32_t i = 0; i < v->region_count; i++) {
+                struct region *r = region_find(regions, v->regions[i].desc.name);
+                if (!r)
+                        continue;
+                *touched = true;
+                int rc = pool_read_region(pool, v, i, r->ptr, NULL, NULL);
+                if (rc)
+                        return rc;
+        }
+        return 0;
+}
+
+static int restore_one(struct pool *pool, const struct version *v, struct regions *regions,
+                       const struct restore_request *q, struct match *match, bool *touched)
+{
+        int rc = match_version(v, regions, q->flags, match);
+        if (rc == 0 && q->verify_first)
+                rc = verify(pool, v, regions);
+        if (rc == 0 && (q->flags & BELAY_RESIZE))
+                rc = resize(v, regions);
+        if (rc == 0)
+                rc = place(pool, v, regions, touched);
+        return rc;
+}
+
+/* What is left to say when no version could be placed. */
+static int give_up(bool touched, uint64_t asked)
+{
+        const char *state = touched ? "the content of the regions is undefined" : "the regions were not touched";
+        if (asked)
+                return err_wrap(BELAY_E_DATA, "version %llu is damaged, %s", (unsigned long long)asked, state);
+        return err_wrap(BELAY_E_DATA, "no version is intact, %s", state);
+}
+
+static int restore_asked(struct pool *pool, struct regions *regions, const struct restore_request *q,
+                         struct match *match)
+{
+        struct version *v = pool_find_version(pool, q->version);
+        if (!v)
+                return err_set(-ENOENT, "the pool has no version %llu", (unsigned long long)q->version);
+        if (v->unreadable)
+                return err_set(BELAY_E_DATA, "version %llu is damaged: %s", (unsigned long long)v->number,
+                               v->damage);
+        bool touched = false;
+        int rc = restore_one(pool, v, regions, q, match, &touched);
+        if (rc == 0)
+                return 1;
+        if (rc != BELAY_E_DATA)
+                return rc;
+        pool_mark_damaged(pool, v, err_text());
+        return give_up(touched, q->version);
+}
+
+int restore_version(struct pool *pool, struct regions *regions, const struct restore_request *q,
+                    struct match *match)
+{
+        match_clear(match);
+        if (q->version)
+                return restore_asked(pool, regions, q, match);
+        bool touched = false;
+        for (uint32_t i = pool_version_count(pool); i > 0; i--) {
+                struct version *v = pool_version(pool, i - 1);
+                if (!version_usable(v)) {
+                        (void)err_set(BELAY_E_DATA, "version %llu is damaged: %s",
+                                      (unsigned long long)v->number, v->damage);
+                        continue;
+                }
+                int rc = restore_one(pool, v, regions, q, match, &touched);
+                if (rc == 0)
+                        return 1;
+                /* A version that was passed over as damaged must not hide behind the misfit of an older one once
+                 * memory has been touched. */
+                if (rc != BELAY_E_DATA)
+                        return touched ? give_up(touched, 0) : rc;
+                pool_mark_damaged(pool, v, err_text());
+        }
+        return pool_version_count(pool) ? give_up(touched, 0) : 0;
+}
