@@ -13,9 +13,9 @@
  *      }
  *      belay_close(&b);
  *
- * Errors. A call returns 0 (or a count) or a negative number. A number from -1 to -999 is -errno and
- * means the call had no effect. The BELAY_E_ codes say what was lost. belay_error() gives the text:
- * which object, and what to do. The library never exits, aborts or prints.
+ * Errors. A call returns 0 (or a count) or a negative number. A number from -1 to -999 is -errno
+ * and means the call had no effect. The BELAY_E_ codes say what was lost. belay_error() gives the
+ * text: which object, and what to do. The library never exits, aborts or prints.
  *
  * Threads. Each call states its rule. "One thread at a time" means: per context, the program makes
  * sure that no two such calls overlap. Different contexts are independent of each other.
@@ -38,13 +38,14 @@ extern "C" {
 
 /* What was lost. Everything that is not listed is intact. */
 enum belay_code {
-        BELAY_E_CHECKPOINT = -1001, /* this checkpoint; earlier versions and the program are intact */
-        BELAY_E_LEVEL = -1002,      /* a storage level; the version exists at the other levels      */
-        BELAY_E_TRACKING = -1003,   /* change tracking; the next checkpoint copies everything       */
-        BELAY_E_BROKEN = -1004,     /* the context: close it; published versions are intact         */
-        BELAY_E_DATA = -1005,       /* stored data is damaged and no intact version could be placed */
-        BELAY_E_MISMATCH = -1006,   /* nothing: restart refused, regions differ (see the report)    */
-        BELAY_E_FORMAT = -1007      /* nothing: the file is no pool, or of a newer format           */
+        BELAY_E_CHECKPOINT =
+                -1001,            /* this checkpoint; earlier versions and the program are intact */
+        BELAY_E_LEVEL = -1002,    /* a storage level; the version exists at the other levels      */
+        BELAY_E_TRACKING = -1003, /* change tracking; the next checkpoint copies everything       */
+        BELAY_E_BROKEN = -1004,   /* the context: close it; published versions are intact         */
+        BELAY_E_DATA = -1005,     /* stored data is damaged and no intact version could be placed */
+        BELAY_E_MISMATCH = -1006, /* nothing: restart refused, regions differ (see the report)    */
+        BELAY_E_FORMAT = -1007    /* nothing: the file is no pool, or of a newer format           */
 };
 
 /* Element types. BELAY_RAW elements are opaque bytes of a size the program gives. */
@@ -76,12 +77,12 @@ struct belay_desc {
         const char *name;       /* unique in the context                                         */
         uint32_t type;          /* enum belay_type                                               */
         uint32_t element_bytes; /* for BELAY_RAW (0 means 1); otherwise 0 or the type's own size */
-        uint32_t ndims;         /* 1 … BELAY_MAX_DIMS                                            */
-        uint32_t block_bytes;   /* 0: the option `block`; else a power of two, 128 … 1 MiB       */
-        uint32_t flags;         /* BELAY_GLOBAL or 0                                             */
-        uint32_t reserved;      /* 0                                                             */
-        uint64_t dims[BELAY_MAX_DIMS];         /* C order: the last one varies fastest           */
-        uint64_t global_dims[BELAY_MAX_DIMS];  /* with BELAY_GLOBAL: the whole array's shape …   */
+        uint32_t ndims;       /* 1 … BELAY_MAX_DIMS                                            */
+        uint32_t block_bytes; /* 0: the option `block`; else a power of two, 128 … 1 MiB       */
+        uint32_t flags;       /* BELAY_GLOBAL or 0                                             */
+        uint32_t reserved;    /* 0                                                             */
+        uint64_t dims[BELAY_MAX_DIMS];        /* C order: the last one varies fastest           */
+        uint64_t global_dims[BELAY_MAX_DIMS]; /* with BELAY_GLOBAL: the whole array's shape …   */
         uint64_t global_start[BELAY_MAX_DIMS]; /* … and where this part begins in it             */
 };
 #define BELAY_GLOBAL 1u
@@ -116,10 +117,11 @@ void *belay_alloc(struct belay *b, const char *name, enum belay_type type, uint6
 void *belay_alloc_desc(struct belay *b, const struct belay_desc *desc);
 /* Registers the program's own memory; it is borrowed until belay_detach, belay_move or belay_close.
  * One thread at a time. */
-int belay_attach(struct belay *b, const char *name, enum belay_type type, uint64_t count, void *ptr);
+int belay_attach(struct belay *b, const char *name, enum belay_type type, uint64_t count,
+                 void *ptr);
 int belay_attach_desc(struct belay *b, const struct belay_desc *desc, void *ptr);
-/* An allocated region's first dimension becomes `count`. Content is kept, new elements are zero, the
- * memory may move. NULL on failure: nothing has changed. One thread at a time. */
+/* An allocated region's first dimension becomes `count`. Content is kept, new elements are zero,
+ * the memory may move. NULL on failure: nothing has changed. One thread at a time. */
 void *belay_resize(struct belay *b, const char *name, uint64_t count);
 /* An attached region is now at `ptr` with first dimension `count`. One thread at a time. */
 int belay_move(struct belay *b, const char *name, uint64_t count, void *ptr);
@@ -136,16 +138,20 @@ void *belay_ptr(struct belay *b, const char *name);
  * region memory meanwhile. On BELAY_E_CHECKPOINT the version does not exist and the earlier ones
  * do. One thread at a time. */
 int belay_checkpoint(struct belay *b);
-/* Number of the version last published or restored in this context, 0 if none. One thread at a time. */
+/* Number of the version last published or restored in this context, 0 if none. One thread at a
+ * time. */
 uint64_t belay_version(const struct belay *b);
 
-#define BELAY_ALLOW_MISSING    1u /* registered regions the version does not have keep their content */
-#define BELAY_ALLOW_UNEXPECTED 2u /* stored regions that are not registered are passed over          */
-#define BELAY_RESIZE           4u /* allocated regions take the stored dims; use belay_ptr afterwards */
+#define BELAY_ALLOW_MISSING                                                                        \
+        1u /* registered regions the version does not have keep their content                      \
+            */
+#define BELAY_ALLOW_UNEXPECTED                                                                     \
+        2u              /* stored regions that are not registered are passed over          */
+#define BELAY_RESIZE 4u /* allocated regions take the stored dims; use belay_ptr afterwards */
 
 /* Brings the newest intact version back into the registered regions. 1: done. 0: the pool has no
- * version. A damaged version is passed over with a warning and the next older one is taken. The regions
- * must agree with the version in name, type and shape, else BELAY_E_MISMATCH. Memory is
+ * version. A damaged version is passed over with a warning and the next older one is taken. The
+ * regions must agree with the version in name, type and shape, else BELAY_E_MISMATCH. Memory is
  * untouched unless 1 or BELAY_E_DATA is returned; after BELAY_E_DATA the content of the regions is
  * undefined (the option `verify_first` excludes that at the price of reading twice).
  * One thread at a time. */
@@ -153,7 +159,8 @@ int belay_restart(struct belay *b);
 /* The same for one version (0: the newest) with BELAY_ALLOW_ and BELAY_RESIZE flags. */
 int belay_restart_version(struct belay *b, uint64_t version, uint32_t flags);
 
-/* What the last restart of this context found. The strings are borrowed until the next restart or close. */
+/* What the last restart of this context found. The strings are borrowed until the next restart or
+ * close. */
 struct belay_report {
         size_t size; /* sizeof(struct belay_report), set by the caller */
         uint64_t version;
@@ -164,9 +171,9 @@ struct belay_report {
 };
 int belay_restart_report(struct belay *b, struct belay_report *out);
 
-/* Describes a stored region of the newest version, so that memory of the right size can be made before
- * restart. out->size must be set; out->name is NULL afterwards. -ENOENT if there is none. One thread at
- * a time. */
+/* Describes a stored region of the newest version, so that memory of the right size can be made
+ * before restart. out->size must be set; out->name is NULL afterwards. -ENOENT if there is none.
+ * One thread at a time. */
 int belay_stored(struct belay *b, const char *name, struct belay_desc *out);
 
 /* ---- what happened ------------------------------------------------------------------------- */
@@ -174,32 +181,38 @@ int belay_stored(struct belay *b, const char *name, struct belay_desc *out);
 struct belay_stats {
         size_t size; /* sizeof(struct belay_stats), set by the caller */
         uint64_t checkpoints, checkpoints_failed, restarts;
-        uint64_t version;          /* newest published                                    */
-        uint64_t regions;          /* registered now                                      */
-        uint64_t region_bytes;     /* their total size                                    */
-        uint64_t last_blocked_ns;  /* time inside the last successful belay_checkpoint    */
-        uint64_t last_written;     /* bytes the last version wrote, metadata included     */
-        uint64_t last_data;        /* … of which region data                              */
-        uint64_t last_unchanged;   /* region bytes shared with the version before         */
+        uint64_t version;         /* newest published                                    */
+        uint64_t regions;         /* registered now                                      */
+        uint64_t region_bytes;    /* their total size                                    */
+        uint64_t last_blocked_ns; /* time inside the last successful belay_checkpoint    */
+        uint64_t last_written;    /* bytes the last version wrote, metadata included     */
+        uint64_t last_data;       /* … of which region data                              */
+        uint64_t last_unchanged;  /* region bytes shared with the version before         */
         uint64_t total_written;
-        uint64_t pool_bytes;       /* size of the pool file                               */
-        uint64_t pool_used;        /* … of which retained versions use                    */
-        uint64_t memory_bytes;     /* memory the library holds, regions not counted       */
-        uint64_t memory_peak;      /* its maximum                                         */
-        uint64_t memory_budget;    /* what it may hold (option `memory`)                  */
+        uint64_t pool_bytes;    /* size of the pool file                               */
+        uint64_t pool_used;     /* … of which retained versions use                    */
+        uint64_t memory_bytes;  /* memory the library holds, regions not counted       */
+        uint64_t memory_peak;   /* its maximum                                         */
+        uint64_t memory_budget; /* what it may hold (option `memory`)                  */
 };
 int belay_stats(struct belay *b, struct belay_stats *out); /* One thread at a time. */
 
-/* Text and code of the last failed call in this thread. Valid until the next failing call in this thread. */
+/* Text and code of the last failed call in this thread. Valid until the next failing call in this
+ * thread. */
 const char *belay_error(void);
 int belay_error_code(void);
 /* A few words for a code. Thread-safe. */
 const char *belay_code_text(int code);
 
-enum belay_log_level { BELAY_LOG_ERROR = 0, BELAY_LOG_WARN = 1, BELAY_LOG_INFO = 2, BELAY_LOG_DEBUG = 3 };
+enum belay_log_level {
+        BELAY_LOG_ERROR = 0,
+        BELAY_LOG_WARN = 1,
+        BELAY_LOG_INFO = 2,
+        BELAY_LOG_DEBUG = 3
+};
 typedef void (*belay_log_fn)(void *arg, enum belay_log_level level, const char *text);
-/* Where messages of all contexts go; NULL (the default) discards them. The function may be called from
- * any thread that is inside a belay call and must not call belay. Thread-safe. */
+/* Where messages of all contexts go; NULL (the default) discards them. The function may be called
+ * from any thread that is inside a belay call and must not call belay. Thread-safe. */
 void belay_log_sink(belay_log_fn fn, void *arg, enum belay_log_level most);
 
 /* Version of the library at run time, as "0.1.0". Thread-safe. */

@@ -19,7 +19,8 @@ static int load_file(struct options *o, const char *path, bool must_exist)
         if (n < 0)
                 rc = err_set((int)n, "option file '%s': %s", path, code_text((int)n));
         else if (n == MAX_FILE_BYTES)
-                rc = err_set(-EFBIG, "option file '%s' is larger than %u bytes", path, MAX_FILE_BYTES - 1);
+                rc = err_set(-EFBIG, "option file '%s' is larger than %u bytes", path,
+                             MAX_FILE_BYTES - 1);
         else
                 rc = options_set_text(o, text, (size_t)n, path);
         plat->release(text);

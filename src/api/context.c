@@ -1,8 +1,10 @@
-/* context.c: the context: opening, closing, checkpoint, restart, statistics. Argument checks only; the work is below. */
+/* context.c: the context: opening, closing, checkpoint, restart, statistics. Argument checks only;
+ * the work is below. */
 #include "api/api_int.h"
 #include <errno.h>
 
-/* A NULL context is the commonest mistake (an unchecked belay_open); it gets a text instead of a fault. */
+/* A NULL context is the commonest mistake (an unchecked belay_open); it gets a text instead of a
+ * fault. */
 static int check(const struct belay *b)
 {
         return b ? 0 : err_set(-EINVAL, "the context is NULL; did belay_open fail?");
@@ -133,7 +135,8 @@ int belay_restart_report(struct belay *b, struct belay_report *out)
         if (rc)
                 return rc;
         if (!out || out->size != sizeof(*out))
-                return err_set(-EINVAL, "belay_restart_report: size is not that of this library's report");
+                return err_set(-EINVAL,
+                               "belay_restart_report: size is not that of this library's report");
         if (!b->matched)
                 return err_set(-ENOENT, "no restart has compared a version with the regions yet");
         const struct match *m = &b->match;
@@ -157,7 +160,8 @@ int belay_stats(struct belay *b, struct belay_stats *out)
         if (rc)
                 return rc;
         if (!out || out->size != sizeof(*out))
-                return err_set(-EINVAL, "belay_stats: size is not that of this library's statistics");
+                return err_set(-EINVAL,
+                               "belay_stats: size is not that of this library's statistics");
         struct pool_info info;
         pool_info(b->pool, &info);
         uint32_t versions = pool_version_count(b->pool);
@@ -208,5 +212,6 @@ void belay_log_sink(belay_log_fn fn, void *arg, enum belay_log_level most)
 
 const char *belay_version_text(void)
 {
-        return TEXT(BELAY_VERSION_MAJOR) "." TEXT(BELAY_VERSION_MINOR) "." TEXT(BELAY_VERSION_PATCH);
+        return TEXT(BELAY_VERSION_MAJOR) "." TEXT(BELAY_VERSION_MINOR) "." TEXT(
+                BELAY_VERSION_PATCH);
 }

@@ -17,7 +17,8 @@ static int find(struct belay *b, const char *name, bool owned, struct region **o
         char shown[64];
         struct region *r = region_find(&b->regions, name);
         if (!r)
-                return err_set(-ENOENT, "there is no region '%s'", printable(name, shown, sizeof(shown)));
+                return err_set(-ENOENT, "there is no region '%s'",
+                               printable(name, shown, sizeof(shown)));
         if (r->owned != owned)
                 return err_set(-EINVAL, "region '%s' is %s", r->desc.name,
                                owned ? "attached memory: use belay_move and belay_detach"
@@ -35,16 +36,19 @@ static int translate(const struct belay *b, const struct belay_desc *in, struct 
         if (rc)
                 return rc;
         if (in->size != sizeof(*in) || in->flags & ~BELAY_GLOBAL || in->reserved)
-                return err_set(-EINVAL, "region '%s': size, flags or reserved are not as this library knows them",
-                               in->name);
+                return err_set(
+                        -EINVAL,
+                        "region '%s': size, flags or reserved are not as this library knows them",
+                        in->name);
         if (in->ndims < 1 || in->ndims > BELAY_MAX_DIMS)
-                return err_set(-EINVAL, "region '%s': %u dimensions; it must be 1 to %d", in->name, in->ndims,
-                               BELAY_MAX_DIMS);
+                return err_set(-EINVAL, "region '%s': %u dimensions; it must be 1 to %d", in->name,
+                               in->ndims, BELAY_MAX_DIMS);
         uint32_t own = in->type == BELAY_RAW ? 1 : type_bytes(in->type);
         *out = (struct region_desc){
                 .type = in->type,
                 .element_bytes = in->element_bytes ? in->element_bytes : own,
-                .block_bytes = in->block_bytes ? in->block_bytes : (uint32_t)b->options.number[OPT_BLOCK],
+                .block_bytes =
+                        in->block_bytes ? in->block_bytes : (uint32_t)b->options.number[OPT_BLOCK],
                 .ndims = in->ndims,
                 .global = (in->flags & BELAY_GLOBAL) != 0,
         };
@@ -58,8 +62,11 @@ static int translate(const struct belay *b, const struct belay_desc *in, struct 
 
 static struct belay_desc flat(const char *name, enum belay_type type, uint64_t count)
 {
-        return (struct belay_desc){
-                .size = sizeof(struct belay_desc), .name = name, .type = type, .ndims = 1, .dims = {count}};
+        return (struct belay_desc){.size = sizeof(struct belay_desc),
+                                   .name = name,
+                                   .type = type,
+                                   .ndims = 1,
+                                   .dims = {count}};
 }
 
 void *belay_alloc_desc(struct belay *b, const struct belay_desc *desc)
@@ -146,7 +153,8 @@ int belay_stored(struct belay *b, const char *name, struct belay_desc *out)
         if (rc)
                 return rc;
         if (!out || out->size != sizeof(*out))
-                return err_set(-EINVAL, "belay_stored: size is not that of this library's description");
+                return err_set(-EINVAL,
+                               "belay_stored: size is not that of this library's description");
         for (uint32_t i = pool_version_count(b->pool); i > 0; i--) {
                 const struct version *v = pool_version(b->pool, i - 1);
                 if (!version_usable(v))
@@ -167,5 +175,6 @@ int belay_stored(struct belay *b, const char *name, struct belay_desc *out)
                 return 0;
         }
         char shown[64];
-        return err_set(-ENOENT, "the newest version has no region '%s'", printable(name, shown, sizeof(shown)));
+        return err_set(-ENOENT, "the newest version has no region '%s'",
+                       printable(name, shown, sizeof(shown)));
 }

@@ -1,5 +1,5 @@
-/* base: what every module may use. Status and error text, the log sink, the option table, little-endian
- * access, hashes and a sorted name index. No allocation, no I/O, no clock. */
+/* base: what every module may use. Status and error text, the log sink, the option table,
+ * little-endian access, hashes and a sorted name index. No allocation, no I/O, no clock. */
 #ifndef BELAY_BASE_H
 #define BELAY_BASE_H
 
@@ -18,11 +18,15 @@
 
 /* ---- status -------------------------------------------------------------------------------- */
 
-/* Records code and text for this thread and returns the code, so that a function can end with
- * `return err_set(...)`. Called once, where the error is decided; callers above only pass the code on. */
-int err_set(int code, const char *fmt, ...) PRINTF_LIKE(2, 3);
-/* The same, and "<what>: <text so far>" as the new text; for the one caller that knows the outer object. */
-int err_wrap(int code, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* Records code and text for this thread and has the code as its value, so that a function can end
+ * with `return err_set(...)`. Called once, where the error is decided; callers above only pass the
+ * code on. A macro, so that the compiler and the analyzers see that the value is the code. */
+#define err_set(code, ...) (err_record((code), __VA_ARGS__), (code))
+/* The same, with "<what>: <text so far>" as the new text; for the one caller that knows the outer
+ * object. */
+#define err_wrap(code, ...) (err_record_outer((code), __VA_ARGS__), (code))
+void err_record(int code, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void err_record_outer(int code, const char *fmt, ...) PRINTF_LIKE(2, 3);
 const char *err_text(void);
 int err_code(void);
 /* Puts `text` back as this thread's error, for errors that were kept for later. */
@@ -142,10 +146,10 @@ enum { DAMAGED_KEEP, DAMAGED_DROP };
 
 #define OPTION_TEXT_BYTES 4096
 struct options {
-        uint64_t number[OPT_COUNT];       /* sizes, counts, and the index of a word           */
-        char pool[OPTION_TEXT_BYTES];     /* OPT_POOL                                         */
-        char mask[256];                   /* OPT_PROBE_MASK                                   */
-        uint8_t source[OPT_COUNT];        /* enum option_source of the value in force         */
+        uint64_t number[OPT_COUNT];   /* sizes, counts, and the index of a word           */
+        char pool[OPTION_TEXT_BYTES]; /* OPT_POOL                                         */
+        char mask[256];               /* OPT_PROBE_MASK                                   */
+        uint8_t source[OPT_COUNT];    /* enum option_source of the value in force         */
 };
 void options_init(struct options *o);
 int options_set(struct options *o, const char *key, const char *value, enum option_source source);

@@ -1,6 +1,5 @@
-/* error.c: the last error of each thread, as code and text. A thread-local buffer needs no allocation,
- * so an out-of-memory error can still say which object it concerns. */
-#define _GNU_SOURCE /* strerrordesc_np */
+/* error.c: the last error of each thread, as code and text. A thread-local buffer needs no
+ * allocation, so an out-of-memory error can still say which object it concerns. */
 #include "base/base.h"
 #include <errno.h>
 #include <stdarg.h>
@@ -11,17 +10,16 @@ static _Thread_local struct {
         char text[ERR_TEXT_BYTES];
 } last;
 
-int err_set(int code, const char *fmt, ...)
+void err_record(int code, const char *fmt, ...)
 {
         va_list args;
         va_start(args, fmt);
         vsnprintf(last.text, sizeof(last.text), fmt, args);
         va_end(args);
         last.code = code;
-        return code;
 }
 
-int err_wrap(int code, const char *fmt, ...)
+void err_record_outer(int code, const char *fmt, ...)
 {
         char inner[ERR_TEXT_BYTES];
         memcpy(inner, last.text, sizeof(inner));
@@ -32,7 +30,6 @@ int err_wrap(int code, const char *fmt, ...)
         if (n >= 0 && (size_t)n + 3 < sizeof(last.text))
                 snprintf(last.text + n, sizeof(last.text) - (size_t)n, ": %s", inner);
         last.code = code;
-        return code;
 }
 
 const char *err_text(void)

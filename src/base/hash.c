@@ -1,5 +1,5 @@
-/* hash.c: picks the XXH3 variant for the CPU at hand. All variants give the same values, so the choice is
- * not part of any format. Resolved at the first call; a race only resolves it twice. */
+/* hash.c: picks the XXH3 variant for the CPU at hand. All variants give the same values, so the
+ * choice is not part of any format. Resolved at the first call; a race only resolves it twice. */
 #include "base/base_int.h"
 #include <stdatomic.h>
 
@@ -12,7 +12,7 @@ struct variant {
 
 #define VARIANT(isa)                                                                               \
         {                                                                                          \
-                #isa, xxh3_bytes_##isa, xxh3_object_##isa, xxh3_64_##isa                           \
+#isa, xxh3_bytes_##isa, xxh3_object_##isa, xxh3_64_##isa                           \
         }
 
 static const struct variant variants[] = {

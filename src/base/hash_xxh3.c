@@ -1,6 +1,6 @@
-/* hash_xxh3.c: XXH3, compiled once for each vector width the build knows (HASH_SUFFIX names the variant).
- * The header-only form is used so that the compiler may use those vectors: Debian's library is built for
- * SSE2 and hashes a third slower. */
+/* hash_xxh3.c: XXH3, compiled once for each vector width the build knows (HASH_SUFFIX names the
+ * variant). The header-only form is used so that the compiler may use those vectors: Debian's
+ * library is built for SSE2 and hashes a third slower. */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

@@ -1,4 +1,5 @@
-/* log.c: the process-wide log sink. The library itself writes nowhere: without a sink a message is dropped. */
+/* log.c: the process-wide log sink. The library itself writes nowhere: without a sink a message is
+ * dropped. */
 #include "base/base.h"
 #include <pthread.h>
 #include <stdarg.h>

@@ -65,7 +65,8 @@ int name_check(const char *name)
                         return err_set(-EINVAL, "region name '%s' is not valid UTF-8 at byte %zu",
                                        printable(name, shown, sizeof(shown)), n);
                 if (p[n] < 0x20 || p[n] == 0x7f)
-                        return err_set(-EINVAL, "region name '%s' has a control character at byte %zu",
+                        return err_set(-EINVAL,
+                                       "region name '%s' has a control character at byte %zu",
                                        printable(name, shown, sizeof(shown)), n);
                 n += step;
                 if (n > BELAY_MAX_NAME)

@@ -1,5 +1,5 @@
-/* options.c: the one table of options. Help text, environment, file, setter and documentation all come
- * from it, so they cannot drift apart. */
+/* options.c: the one table of options. Help text, environment, file, setter and documentation all
+ * come from it, so they cannot drift apart. */
 #include "base/base.h"
 #include <ctype.h>
 #include <errno.h>
@@ -12,7 +12,8 @@ struct option {
         const char *key;
         enum kind kind;
         const char *initial;
-        const char *words; /* for KIND_WORD: the choices, separated by '|'; the index is the value */
+        const char
+                *words; /* for KIND_WORD: the choices, separated by '|'; the index is the value */
         uint64_t low, high;
         const char *help;
 };
@@ -20,9 +21,10 @@ struct option {
 static const struct option table[OPT_COUNT] = {
         [OPT_POOL] = {"pool", KIND_TEXT, "belay.pool", NULL, 1, OPTION_TEXT_BYTES - 1,
                       "path of the pool file"},
-        [OPT_MEDIA] = {"media", KIND_WORD, "auto", "auto|file|mapped", 0, 0,
-                       "how the pool is written: file (direct I/O), mapped (stores), or auto: mapped "
-                       "on memory file systems"},
+        [OPT_MEDIA] =
+                {"media", KIND_WORD, "auto", "auto|file|mapped", 0, 0,
+                 "how the pool is written: file (direct I/O), mapped (stores), or auto: mapped "
+                 "on memory file systems"},
         [OPT_VERSIONS] = {"versions", KIND_COUNT, "2", NULL, 1, 63, "complete versions to keep"},
         [OPT_BLOCK] = {"block", KIND_POWER, "16KiB", NULL, 128, 1 << 20,
                        "bytes hashed and stored at once, for regions that do not say otherwise"},
@@ -159,11 +161,12 @@ static int bad_value(const struct option *opt, const char *value, const char *or
         char shown[64];
         printable(value, shown, sizeof(shown));
         if (opt->kind == KIND_WORD)
-                return err_set(-EINVAL, "%s: option %s is '%s'; it must be one of %s", origin, opt->key,
-                               shown, opt->words);
+                return err_set(-EINVAL, "%s: option %s is '%s'; it must be one of %s", origin,
+                               opt->key, shown, opt->words);
         if (opt->kind == KIND_TEXT)
-                return err_set(-EINVAL, "%s: option %s must have %llu to %llu bytes", origin, opt->key,
-                               (unsigned long long)opt->low, (unsigned long long)opt->high);
+                return err_set(-EINVAL, "%s: option %s must have %llu to %llu bytes", origin,
+                               opt->key, (unsigned long long)opt->low,
+                               (unsigned long long)opt->high);
         return err_set(-EINVAL, "%s: option %s is '%s'; it must be a %s from %llu to %llu", origin,
                        opt->key, shown,
                        opt->kind == KIND_POWER   ? "power of two"
@@ -299,7 +302,8 @@ int options_set_environment(struct options *o)
                 char key[64];
                 char origin[96];
                 size_t n = 0;
-                for (const char *p = name + sizeof(prefix) - 1; p < equals && n + 1 < sizeof(key); p++)
+                for (const char *p = name + sizeof(prefix) - 1; p < equals && n + 1 < sizeof(key);
+                     p++)
                         key[n++] = (char)tolower((unsigned char)*p);
                 key[n] = '\0';
                 snprintf(origin, sizeof(origin), "environment variable %.*s",

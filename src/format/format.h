@@ -1,7 +1,8 @@
-/* format: the bytes of a pool (docs/format.md). Pure encoding and decoding: no I/O, no clock, no allocation.
+/* format: the bytes of a pool (docs/format.md). Pure encoding and decoding: no I/O, no clock, no
+ * allocation.
  *
- * Decoders accept any bytes. They return 0, BELAY_E_FORMAT (not this kind of object, or a newer format) or
- * BELAY_E_DATA (damaged), with an error text that names the object and the field. */
+ * Decoders accept any bytes. They return 0, BELAY_E_FORMAT (not this kind of object, or a newer
+ * format) or BELAY_E_DATA (damaged), with an error text that names the object and the field. */
 #ifndef BELAY_FORMAT_H
 #define BELAY_FORMAT_H
 
@@ -68,7 +69,8 @@ struct region_desc {
         uint64_t global_start[BELAY_MAX_DIMS];
         uint64_t bytes; /* element_bytes × product of dims */
 };
-/* Fills in bytes and checks every rule of format.md §4 and §7. -EINVAL with text; `who` begins the text. */
+/* Fills in bytes and checks every rule of format.md §4 and §7. -EINVAL with text; `who` begins the
+ * text. */
 int region_desc_check(struct region_desc *d, const char *who);
 uint32_t type_bytes(uint32_t type); /* 0 for BELAY_RAW and unknown types */
 const char *type_name(uint32_t type);
@@ -93,7 +95,8 @@ static inline uint32_t leaf_length(uint32_t entries)
 {
         return LEAF_HEADER_BYTES + entries * ENTRY_BYTES;
 }
-/* By the placement rule: is [offset, offset + bytes) a legal place for an object in a pool of that size? */
+/* By the placement rule: is [offset, offset + bytes) a legal place for an object in a pool of that
+ * size? */
 bool placement_legal(uint64_t offset, uint64_t bytes, uint64_t pool_bytes);
 
 /* ---- manifest ------------------------------------------------------------------------------ */
@@ -106,7 +109,8 @@ struct manifest_head {
         uint32_t region_count;
 };
 uint64_t manifest_record_bytes(const struct region_desc *d);
-/* Writing: head, then each record in turn with its leaf references, then the seal (length and checksum). */
+/* Writing: head, then each record in turn with its leaf references, then the seal (length and
+ * checksum). */
 uint64_t manifest_put_region(uint8_t *out, uint64_t at, const struct region_desc *d,
                              const struct object_ref *leaves);
 struct hash128 manifest_seal(uint8_t *out, uint64_t bytes, const struct manifest_head *head);
@@ -122,7 +126,8 @@ struct manifest_cursor {
 };
 void manifest_begin(struct manifest_cursor *c, const uint8_t *in, uint64_t bytes,
                     const struct manifest_head *head);
-/* 1: *out is the next region and *leaf_refs its encoded references; 0: the end, everything was consistent. */
+/* 1: *out is the next region and *leaf_refs its encoded references; 0: the end, everything was
+ * consistent. */
 int manifest_next(struct manifest_cursor *c, struct region_desc *out, const uint8_t **leaf_refs);
 struct object_ref ref_get(const uint8_t *in);
 
@@ -132,10 +137,11 @@ struct leaf_entry {
         uint64_t offset;
         struct hash128 hash;
 };
-struct hash128 leaf_encode(uint8_t *out, const struct region_desc *d, uint64_t leaf, uint64_t version,
-                           const struct leaf_entry *entries);
-/* Decodes leaf number `leaf` of region d into entries[leaf_entries(d, leaf)]; checks that every block lies
- * where it may in a pool of pool_bytes, and that the checksum is the one the manifest gives. */
+struct hash128 leaf_encode(uint8_t *out, const struct region_desc *d, uint64_t leaf,
+                           uint64_t version, const struct leaf_entry *entries);
+/* Decodes leaf number `leaf` of region d into entries[leaf_entries(d, leaf)]; checks that every
+ * block lies where it may in a pool of pool_bytes, and that the checksum is the one the manifest
+ * gives. */
 int leaf_decode(const uint8_t *in, const struct region_desc *d, uint64_t leaf, uint64_t pool_bytes,
                 struct hash128 checksum, struct leaf_entry *entries);
 

@@ -41,9 +41,10 @@ int header_check(const uint8_t *object, uint64_t bytes, const char magic[8], con
         /* After the checksum: a flipped bit must not pass for a newer format. */
         uint32_t version = get_u32(object + 8);
         if (version > FORMAT_VERSION)
-                return err_set(BELAY_E_FORMAT,
-                               "%s has format version %u, this library reads up to %u; use a newer Belay",
-                               what, version, FORMAT_VERSION);
+                return err_set(
+                        BELAY_E_FORMAT,
+                        "%s has format version %u, this library reads up to %u; use a newer Belay",
+                        what, version, FORMAT_VERSION);
         if (version == 0)
                 return err_set(BELAY_E_DATA, "%s has format version 0", what);
         return 0;

@@ -4,8 +4,8 @@
 
 enum { AT_KEY = 32, AT_FIRST = 40, AT_COUNT = 48, AT_BLOCK = 52, AT_VERSION = 56 };
 
-struct hash128 leaf_encode(uint8_t *out, const struct region_desc *d, uint64_t leaf, uint64_t version,
-                           const struct leaf_entry *entries)
+struct hash128 leaf_encode(uint8_t *out, const struct region_desc *d, uint64_t leaf,
+                           uint64_t version, const struct leaf_entry *entries)
 {
         uint32_t count = leaf_entries(d, leaf);
         memset(out, 0, LEAF_HEADER_BYTES);
@@ -33,8 +33,9 @@ int leaf_decode(const uint8_t *in, const struct region_desc *d, uint64_t leaf, u
                 return rc;
         if (!hash_equal(hash_get(in + HEADER_SUM), checksum))
                 return err_set(BELAY_E_DATA, "%s is not the leaf its manifest refers to", who);
-        if (get_u64(in + AT_KEY) != hash_name(d->name) || get_u64(in + AT_FIRST) != leaf * LEAF_ENTRIES ||
-            get_u32(in + AT_COUNT) != count || get_u32(in + AT_BLOCK) != d->block_bytes)
+        if (get_u64(in + AT_KEY) != hash_name(d->name) ||
+            get_u64(in + AT_FIRST) != leaf * LEAF_ENTRIES || get_u32(in + AT_COUNT) != count ||
+            get_u32(in + AT_BLOCK) != d->block_bytes)
                 return err_set(BELAY_E_DATA, "%s belongs to another place", who);
         const uint8_t *p = in + LEAF_HEADER_BYTES;
         for (uint32_t i = 0; i < count; i++, p += ENTRY_BYTES) {

@@ -119,8 +119,8 @@ static int record_head(const uint8_t *p, uint64_t room, const char *who, struct 
         uint32_t name = get_u16(p + 4);
         uint64_t leaves = get_u64(p + 32);
         if (p[17] != HASH_H128)
-                return err_set(BELAY_E_FORMAT, "%s: block hash %u is not known; use a newer Belay", who,
-                               p[17]);
+                return err_set(BELAY_E_FORMAT, "%s: block hash %u is not known; use a newer Belay",
+                               who, p[17]);
         if (d->ndims < 1 || d->ndims > BELAY_MAX_DIMS || name < 1 || name > BELAY_MAX_NAME ||
             leaves > room / ENTRY_BYTES)
                 return err_set(BELAY_E_DATA, "%s: a count is impossible", who);

@@ -41,7 +41,8 @@ static int entry_decode(const uint8_t *p, uint64_t after, const struct superbloc
                                (unsigned long long)v->version);
         if (v->manifest_bytes < MANIFEST_HEAD_BYTES || v->manifest_bytes > MAX_MANIFEST_BYTES ||
             !placement_legal(v->manifest.offset, v->manifest_bytes, s->pool_bytes))
-                return err_set(BELAY_E_DATA, "superblock: the manifest of version %llu lies outside the pool",
+                return err_set(BELAY_E_DATA,
+                               "superblock: the manifest of version %llu lies outside the pool",
                                (unsigned long long)v->version);
         return 0;
 }
@@ -53,10 +54,11 @@ int superblock_decode(const uint8_t in[SUPER_BYTES], struct superblock *out)
                 return rc;
         uint64_t features = get_u64(in + AT_INCOMPATIBLE);
         if (features)
-                return err_set(BELAY_E_FORMAT,
-                               "superblock: the pool uses features (0x%llx) this library does not know; "
-                               "use a newer Belay",
-                               (unsigned long long)features);
+                return err_set(
+                        BELAY_E_FORMAT,
+                        "superblock: the pool uses features (0x%llx) this library does not know; "
+                        "use a newer Belay",
+                        (unsigned long long)features);
         struct superblock s = {
                 .generation = get_u64(in + AT_GENERATION),
                 .pool_bytes = get_u64(in + AT_BYTES),
@@ -66,8 +68,8 @@ int superblock_decode(const uint8_t in[SUPER_BYTES], struct superblock *out)
         };
         memcpy(s.pool_id, in + AT_ID, sizeof(s.pool_id));
         if (get_u32(in + AT_SLOT) != SLOT_BYTES)
-                return err_set(BELAY_E_FORMAT, "superblock: slot size %u is not %u", get_u32(in + AT_SLOT),
-                               SLOT_BYTES);
+                return err_set(BELAY_E_FORMAT, "superblock: slot size %u is not %u",
+                               get_u32(in + AT_SLOT), SLOT_BYTES);
         if (s.pool_bytes % SLOT_BYTES || s.pool_bytes > MAX_POOL_BYTES ||
             s.pool_bytes < FIRST_SLOT * SLOT_BYTES)
                 return err_set(BELAY_E_DATA, "superblock: pool size %llu is impossible",

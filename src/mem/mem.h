@@ -24,12 +24,13 @@ void regions_clear(struct regions *r);
 
 /* The description is copied and checked. -EEXIST if the name is taken. */
 int region_alloc(struct regions *r, const struct region_desc *desc, struct region **out);
-int region_attach(struct regions *r, const struct region_desc *desc, void *ptr, struct region **out);
+int region_attach(struct regions *r, const struct region_desc *desc, void *ptr,
+                  struct region **out);
 /* Forgets the region and frees memory the registry owns. */
 void region_remove(struct regions *r, struct region *region);
 struct region *region_find(const struct regions *r, const char *name);
-/* New dims (and with them size) for a region: an owned one keeps its content and may move, an attached one is at
- * ptr from now on. Nothing changes on failure. */
+/* New dims (and with them size) for a region: an owned one keeps its content and may move, an
+ * attached one is at ptr from now on. Nothing changes on failure. */
 int region_reshape(struct region *region, const uint64_t *dims, void *ptr);
 /* Sum of all sizes. */
 uint64_t regions_bytes(const struct regions *r);

@@ -1,7 +1,8 @@
-/* regions.c: the registry. Owned memory is mapped by page, never taken from malloc: later it is protected page by page,
- * and nothing of the program's may share those pages. */
+/* regions.c: the registry. Owned memory is mapped by page, never taken from malloc: later it is
+ * protected page by page, and nothing of the program's may share those pages. */
 #include "mem/mem.h"
 #include <errno.h>
+#include <stdio.h>
 
 void regions_init(struct regions *r, struct budget *budget)
 {
@@ -29,7 +30,8 @@ void regions_clear(struct regions *r)
 struct region *region_find(const struct regions *r, const char *name)
 {
         uint64_t key = hash_name(name);
-        for (size_t i = names_find(r->index, r->count, key); i < r->count && r->index[i].key == key; i++)
+        for (size_t i = names_find(r->index, r->count, key); i < r->count && r->index[i].key == key;
+             i++)
                 if (strcmp(r->list[r->index[i].position]->desc.name, name) == 0)
                         return r->list[r->index[i].position];
         return NULL;
@@ -42,11 +44,13 @@ static int make_room(struct regions *r)
         uint32_t capacity = r->capacity ? r->capacity * 2 : 16;
         if (capacity > MAX_REGIONS)
                 return err_set(-ENOSPC, "a context can have %u regions", MAX_REGIONS / 2);
-        void *list = budget_resize(r->budget, r->list, capacity * sizeof(*r->list), "the region registry");
+        void *list = budget_resize(r->budget, r->list, capacity * sizeof(*r->list),
+                                   "the region registry");
         if (!list)
                 return -ENOMEM;
         r->list = list;
-        void *index = budget_resize(r->budget, r->index, capacity * sizeof(*r->index), "the region registry");
+        void *index = budget_resize(r->budget, r->index, capacity * sizeof(*r->index),
+                                    "the region registry");
         if (!index)
                 return -ENOMEM;
         r->index = index;
@@ -76,10 +80,11 @@ static int new_region(struct regions *r, const struct region_desc *desc, struct 
         if (rc)
                 return rc;
         if (region_find(r, desc->name))
-                return err_set(-EEXIST, "a region '%s' is already registered; detach it first", desc->name);
+                return err_set(-EEXIST, "a region '%s' is already registered; detach it first",
+                               desc->name);
         struct region_desc checked = *desc;
-        char who[BELAY_MAX_NAME + 16] = "region '";
-        strcat(strcat(who, desc->name), "'");
+        char who[BELAY_MAX_NAME + 16];
+        snprintf(who, sizeof(who), "region '%s'", desc->name);
         rc = region_desc_check(&checked, who);
         if (rc == 0)
                 rc = make_room(r);
@@ -156,12 +161,14 @@ static int resize_owned(struct region *region, const struct region_desc *next)
                 void *ptr;
                 int rc = plat->mremap(region->ptr, region->mapped_bytes, bytes, &ptr);
                 if (rc)
-                        return err_set(rc, "region '%s' cannot have %llu bytes: %s", region->desc.name,
-                                       (unsigned long long)next->bytes, code_text(rc));
+                        return err_set(rc, "region '%s' cannot have %llu bytes: %s",
+                                       region->desc.name, (unsigned long long)next->bytes,
+                                       code_text(rc));
                 region->ptr = ptr;
                 region->mapped_bytes = bytes;
         }
-        /* What lies behind the old end in its last page was the program's to write; new elements are zero. */
+        /* What lies behind the old end in its last page was the program's to write; new elements
+         * are zero. */
         if (next->bytes > old_bytes)
                 memset((uint8_t *)region->ptr + old_bytes, 0,
                        (size_t)(min_u64(next->bytes, align_up(old_bytes, PLAT_PAGE)) - old_bytes));
@@ -172,8 +179,8 @@ int region_reshape(struct region *region, const uint64_t *dims, void *ptr)
 {
         struct region_desc next = region->desc;
         memcpy(next.dims, dims, next.ndims * sizeof(*dims));
-        char who[BELAY_MAX_NAME + 16] = "region '";
-        strcat(strcat(who, next.name), "'");
+        char who[BELAY_MAX_NAME + 16];
+        snprintf(who, sizeof(who), "region '%s'", next.name);
         int rc = region_desc_check(&next, who);
         if (rc)
                 return rc;

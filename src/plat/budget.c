@@ -1,5 +1,5 @@
-/* budget.c: allocation that never exceeds a limit the user can set and read back. Each piece carries its
- * size in a header of one cache line, which also keeps small pieces aligned to 64. */
+/* budget.c: allocation that never exceeds a limit the user can set and read back. Each piece
+ * carries its size in a header of one cache line, which also keeps small pieces aligned to 64. */
 #include "plat/plat.h"
 #include <errno.h>
 
@@ -7,11 +7,12 @@
 
 static int over(const struct budget *b, uint64_t bytes, const char *what)
 {
-        return err_set(-ENOMEM,
-                       "%s needs %llu bytes, %llu of the memory budget of %llu are in use; raise the "
-                       "option memory",
-                       what, (unsigned long long)bytes, (unsigned long long)b->used,
-                       (unsigned long long)b->limit);
+        return err_set(
+                -ENOMEM,
+                "%s needs %llu bytes, %llu of the memory budget of %llu are in use; raise the "
+                "option memory",
+                what, (unsigned long long)bytes, (unsigned long long)b->used,
+                (unsigned long long)b->limit);
 }
 
 int budget_charge(struct budget *b, uint64_t bytes, const char *what)
@@ -28,7 +29,8 @@ void budget_refund(struct budget *b, uint64_t bytes)
         b->used -= bytes;
 }
 
-/* Pieces of a page and more start page-aligned, as direct I/O needs: their header takes a whole page. */
+/* Pieces of a page and more start page-aligned, as direct I/O needs: their header takes a whole
+ * page. */
 static uint64_t header_of(uint64_t bytes)
 {
         return bytes >= PLAT_PAGE ? PLAT_PAGE : HEADER;
@@ -47,8 +49,8 @@ void *budget_alloc(struct budget *b, uint64_t bytes, const char *what)
         uint8_t *raw = plat->alloc((size_t)whole);
         if (!raw) {
                 budget_refund(b, whole);
-                (void)err_set(-ENOMEM, "%s needs %llu bytes and the machine has no more memory", what,
-                              (unsigned long long)bytes);
+                (void)err_set(-ENOMEM, "%s needs %llu bytes and the machine has no more memory",
+                              what, (unsigned long long)bytes);
                 return NULL;
         }
         put_u64(raw + header - 8, bytes);

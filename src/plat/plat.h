@@ -1,8 +1,9 @@
 /* plat: the one seam to the operating system.
  *
- * Every system call and every allocation of the library goes through the table `plat`. Tests replace the
- * pointer to fail the n-th call, to record writes, or to stop at a named point; nothing else ever does.
- * Functions return a value >= 0 or -errno; they set no error text, since only the caller knows the object.
+ * Every system call and every allocation of the library goes through the table `plat`. Tests
+ * replace the pointer to fail the n-th call, to record writes, or to stop at a named point; nothing
+ * else ever does. Functions return a value >= 0 or -errno; they set no error text, since only the
+ * caller knows the object.
  */
 #ifndef BELAY_PLAT_H
 #define BELAY_PLAT_H
@@ -26,7 +27,8 @@ enum plat_io { PLAT_READ, PLAT_WRITE };
 struct plat_calls {
         size_t size; /* sizeof(struct plat_calls) */
 
-        void *(*alloc)(size_t bytes); /* zeroed and page-aligned from one page on, NULL when out of memory */
+        void *(*alloc)(size_t bytes); /* zeroed and page-aligned from one page on, NULL when out of
+                                         memory */
         void (*release)(void *p);
 
         /* Names are relative to the directory `dir`, PLAT_CWD for none. */
@@ -51,8 +53,8 @@ struct plat_calls {
         /* Copies into mapped media, past the caches for large pieces. */
         void (*store)(void *to, const void *from, size_t bytes);
 
-        /* -ENOSYS when io_uring is not to be had. A request's buffer is borrowed until ring_wait returns
-         * its tag. */
+        /* -ENOSYS when io_uring is not to be had. A request's buffer is borrowed until ring_wait
+         * returns its tag. */
         int (*ring_new)(unsigned depth, struct plat_ring **out);
         int (*ring_push)(struct plat_ring *ring, enum plat_io io, int fd, void *buf, uint32_t bytes,
                          uint64_t offset, uint32_t tag);
@@ -93,7 +95,8 @@ void budget_refund(struct budget *b, uint64_t bytes);
 
 /* ---- whole reads and writes ------------------------------------------------------------------ */
 
-/* Loop over short transfers. plat_read_full returns the bytes read, fewer only at the end of the file. */
+/* Loop over short transfers. plat_read_full returns the bytes read, fewer only at the end of the
+ * file. */
 int64_t plat_read_full(int fd, void *buf, size_t bytes, uint64_t offset);
 int plat_write_full(int fd, const void *buf, size_t bytes, uint64_t offset);
 

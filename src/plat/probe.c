@@ -1,6 +1,6 @@
-/* probe.c: what this kernel can do, found by effect: a call that succeeds may still do nothing. The result is
- * kept for the life of the process; masking happens on a copy, so tests can exercise every fallback. */
-#define _GNU_SOURCE
+/* probe.c: what this kernel can do, found by effect: a call that succeeds may still do nothing. The
+ * result is kept for the life of the process; masking happens on a copy, so tests can exercise
+ * every fallback. */
 #include "plat/plat.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -30,8 +30,10 @@ static const struct probe names[PROBE_COUNT] = {
         [PROBE_IO_URING] = {"io_uring", "asynchronous file I/O", false, false},
         [PROBE_O_DIRECT] = {"o_direct", "file I/O past the page cache", false, false},
         [PROBE_FALLOCATE] = {"fallocate", "disk space reserved before it is written", false, false},
-        [PROBE_UFFD_WP_ASYNC] = {"uffd_wp_async", "write tracking resolved in the kernel", false, false},
-        [PROBE_PAGEMAP_SCAN] = {"pagemap_scan", "reading and resetting written pages", false, false},
+        [PROBE_UFFD_WP_ASYNC] = {"uffd_wp_async", "write tracking resolved in the kernel", false,
+                                 false},
+        [PROBE_PAGEMAP_SCAN] = {"pagemap_scan", "reading and resetting written pages", false,
+                                false},
 };
 static struct probe found[PROBE_COUNT];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -67,14 +69,16 @@ static bool fallocate_works(void)
         return works;
 }
 
-/* Registers a page for asynchronous write protection, writes to it, and asks which pages were written. */
+/* Registers a page for asynchronous write protection, writes to it, and asks which pages were
+ * written. */
 static void tracking_works(bool *async, bool *scan)
 {
         *async = *scan = false;
         int uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
         if (uffd < 0)
                 return;
-        char *page = mmap(NULL, PLAT_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        char *page =
+                mmap(NULL, PLAT_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
         struct uffdio_api api = {.api = UFFD_API, .features = UFFD_WP_ASYNC | UFFD_WP_UNPOPULATED};
         struct uffdio_register reg = {.range = {(uintptr_t)page, PLAT_PAGE},
@@ -123,13 +127,15 @@ int probe_check(const char *mask, struct probe out[PROBE_COUNT])
         for (const char *p = mask; *p != '\0';) {
                 size_t n = strcspn(p, ",");
                 size_t i = 0;
-                while (i < PROBE_COUNT && (strlen(local[i].name) != n || memcmp(local[i].name, p, n) != 0))
+                while (i < PROBE_COUNT &&
+                       (strlen(local[i].name) != n || memcmp(local[i].name, p, n) != 0))
                         i++;
                 if (i == PROBE_COUNT)
-                        return err_set(-EINVAL,
-                                       "option probe_mask: '%.*s' is no kernel feature; `belay probe` "
-                                       "lists them",
-                                       (int)n, p);
+                        return err_set(
+                                -EINVAL,
+                                "option probe_mask: '%.*s' is no kernel feature; `belay probe` "
+                                "lists them",
+                                (int)n, p);
                 local[i].masked = true;
                 p += n + (p[n] == ',');
         }

@@ -1,5 +1,6 @@
 /* ring.c: io_uring through liburing, loaded at run time so that the library starts without it.
- * Only what liburing exports is looked up; what its header has inline is used directly. One thread at a time. */
+ * Only what liburing exports is looked up; what its header has inline is used directly. One thread
+ * at a time. */
 #include "plat/plat_int.h"
 #include <errno.h>
 
@@ -76,8 +77,8 @@ int ring_system_push(struct plat_ring *r, enum plat_io io, int fd, void *buf, ui
                 io_uring_prep_read(sqe, fd, buf, bytes, offset);
         io_uring_sqe_set_data64(sqe, tag);
         r->in_flight++;
-        /* A failed submit leaves the entry in the ring: ring_wait submits it again, so it is still in
-         * flight and its buffer still borrowed. */
+        /* A failed submit leaves the entry in the ring: ring_wait submits it again, so it is still
+         * in flight and its buffer still borrowed. */
         (void)uring.submit(&r->ring);
         return 0;
 }

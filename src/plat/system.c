@@ -1,6 +1,5 @@
-/* system.c: the real call table. Each function is one system call with errno turned into a result, plus the
- * retries the kernel asks for (EINTR). */
-#define _GNU_SOURCE
+/* system.c: the real call table. Each function is one system call with errno turned into a result,
+ * plus the retries the kernel asks for (EINTR). */
 #include "plat/plat_int.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +22,8 @@
 #define FS_RAMFS     0x858458f6
 #define FS_HUGETLBFS 0x958458f6
 
-/* fork() copies these pointers; a child that calls belay on its parent's context is outside the contract. */
+/* fork() copies these pointers; a child that calls belay on its parent's context is outside the
+ * contract. */
 const struct plat_calls *plat = &plat_system;
 void (*plat_point_hook)(const char *name);
 
@@ -113,8 +113,8 @@ static int64_t sys_pwrite(int fd, const void *buf, size_t bytes, uint64_t offset
         return n < 0 ? -errno : n;
 }
 
-/* A failed sync is never repeated: the kernel may have dropped the dirty pages and a second call would
- * report success for data that is gone. */
+/* A failed sync is never repeated: the kernel may have dropped the dirty pages and a second call
+ * would report success for data that is gone. */
 static int sys_fdatasync(int fd)
 {
         return result(fdatasync(fd));
@@ -134,7 +134,8 @@ static int sys_flock(int fd)
         return result(rc);
 }
 
-/* flock does not tell its owner; /proc/locks does: "1: FLOCK ADVISORY WRITE 1234 fe:01:5678 0 EOF". */
+/* flock does not tell its owner; /proc/locks does: "1: FLOCK ADVISORY WRITE 1234 fe:01:5678 0 EOF".
+ */
 static int sys_lock_owner(int fd)
 {
         struct stat st;
@@ -150,8 +151,8 @@ static int sys_lock_owner(int fd)
                 unsigned major;
                 unsigned minor;
                 unsigned long long inode;
-                if (sscanf(line, "%*d: FLOCK %*s %*s %d %x:%x:%llu", &pid, &major, &minor, &inode) ==
-                            4 &&
+                if (sscanf(line, "%*d: FLOCK %*s %*s %d %x:%x:%llu", &pid, &major, &minor,
+                           &inode) == 4 &&
                     inode == st.st_ino && makedev(major, minor) == st.st_dev)
                         owner = pid;
         }
@@ -198,8 +199,8 @@ static int sys_munmap(void *p, uint64_t bytes)
         return result(munmap(p, bytes));
 }
 
-/* Streaming stores leave the caches to the program and save reading the target: 1.4 times memcpy page by
- * page. Blocks begin at multiples of 64, so the head is always aligned. */
+/* Streaming stores leave the caches to the program and save reading the target: 1.4 times memcpy
+ * page by page. Blocks begin at multiples of 64, so the head is always aligned. */
 static void sys_store(void *to, const void *from, size_t bytes)
 {
 #if defined(__x86_64__)

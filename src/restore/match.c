@@ -14,10 +14,12 @@ void match_clear(struct match *m)
         *m = (struct match){.budget = m->budget};
 }
 
-static int add_name(struct match *m, unsigned list, uint32_t *count, uint32_t most, const char *name)
+static int add_name(struct match *m, unsigned list, uint32_t *count, uint32_t most,
+                    const char *name)
 {
         if (!m->names[list]) {
-                m->names[list] = budget_alloc(m->budget, most * sizeof(char *), "the restart report");
+                m->names[list] =
+                        budget_alloc(m->budget, most * sizeof(char *), "the restart report");
                 if (!m->names[list])
                         return -ENOMEM;
         }
@@ -43,12 +45,14 @@ bool match_needs_resize(const struct region *r, const struct region_desc *stored
 static bool fits(const struct region *r, const struct region_desc *stored, uint32_t flags)
 {
         const struct region_desc *d = &r->desc;
-        if (d->type != stored->type || d->element_bytes != stored->element_bytes || d->ndims != stored->ndims)
+        if (d->type != stored->type || d->element_bytes != stored->element_bytes ||
+            d->ndims != stored->ndims)
                 return false;
         return same_dims(d, stored) || ((flags & BELAY_RESIZE) && r->owned);
 }
 
-static int compare(const struct version *v, const struct regions *regions, uint32_t flags, struct match *m)
+static int compare(const struct version *v, const struct regions *regions, uint32_t flags,
+                   struct match *m)
 {
         for (uint32_t i = 0; i < regions->count; i++) {
                 const struct region *r = regions->list[i];
@@ -57,7 +61,8 @@ static int compare(const struct version *v, const struct regions *regions, uint3
                 if (at < 0)
                         rc = add_name(m, MATCH_MISSING, &m->missing, regions->count, r->desc.name);
                 else if (!fits(r, &v->regions[at].desc, flags))
-                        rc = add_name(m, MATCH_DIFFERENT, &m->different, regions->count, r->desc.name);
+                        rc = add_name(m, MATCH_DIFFERENT, &m->different, regions->count,
+                                      r->desc.name);
                 else
                         m->restored++;
                 if (rc)
@@ -92,21 +97,24 @@ static int refuse(const struct version *v, const struct regions *regions, const 
                 shape_text(&region_find(regions, name)->desc, have, sizeof(have));
                 shape_text(&v->regions[version_find(v, name)].desc, want, sizeof(want));
                 return err_set(BELAY_E_MISMATCH,
-                               "version %llu stores region '%s' as %s, it is registered as %s (%u such regions)",
+                               "version %llu stores region '%s' as %s, it is registered as %s (%u "
+                               "such regions)",
                                (unsigned long long)v->number, name, want, have, m->different);
         }
         if (m->missing)
-                return err_set(BELAY_E_MISMATCH,
-                               "version %llu does not have the registered region '%s' (%u such regions); "
-                               "BELAY_ALLOW_MISSING restarts without",
-                               (unsigned long long)v->number, m->names[MATCH_MISSING][0], m->missing);
+                return err_set(
+                        BELAY_E_MISMATCH,
+                        "version %llu does not have the registered region '%s' (%u such regions); "
+                        "BELAY_ALLOW_MISSING restarts without",
+                        (unsigned long long)v->number, m->names[MATCH_MISSING][0], m->missing);
         return err_set(BELAY_E_MISMATCH,
                        "version %llu has a region '%s' that is not registered (%u such regions); "
                        "BELAY_ALLOW_UNEXPECTED leaves it",
                        (unsigned long long)v->number, m->names[MATCH_UNEXPECTED][0], m->unexpected);
 }
 
-int match_version(const struct version *v, const struct regions *regions, uint32_t flags, struct match *m)
+int match_version(const struct version *v, const struct regions *regions, uint32_t flags,
+                  struct match *m)
 {
         match_clear(m);
         m->version = v->number;

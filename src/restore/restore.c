@@ -1,8 +1,9 @@
 /* restore.c: the newest version that can be restored, placed into the regions.
  *
- * Order of business for one candidate: does it fit the regions (nothing touched); optionally, is every block intact
- * (nothing touched); then resize where allowed, and place block by block, each verified. A candidate that turns out to
- * be damaged is marked so, and the next older one is tried. */
+ * Order of business for one candidate: does it fit the regions (nothing touched); optionally, is
+ * every block intact (nothing touched); then resize where allowed, and place block by block, each
+ * verified. A candidate that turns out to be damaged is marked so, and the next older one is tried.
+ */
 #include "restore/restore_int.h"
 #include <errno.h>
 
@@ -32,7 +33,8 @@ static int resize(const struct version *v, const struct regions *regions)
         return 0;
 }
 
-static int place(struct pool *pool, const struct version *v, const struct regions *regions, bool *touched)
+static int place(struct pool *pool, const struct version *v, const struct regions *regions,
+                 bool *touched)
 {
         for (uint32_t i = 0; i < v->region_count; i++) {
                 struct region *r = region_find(regions, v->regions[i].desc.name);
@@ -62,21 +64,24 @@ static int restore_one(struct pool *pool, const struct version *v, struct region
 /* What is left to say when no version could be placed. */
 static int give_up(bool touched, uint64_t asked)
 {
-        const char *state = touched ? "the content of the regions is undefined" : "the regions were not touched";
+        const char *state = touched ? "the content of the regions is undefined"
+                                    : "the regions were not touched";
         if (asked)
-                return err_wrap(BELAY_E_DATA, "version %llu is damaged, %s", (unsigned long long)asked, state);
+                return err_wrap(BELAY_E_DATA, "version %llu is damaged, %s",
+                                (unsigned long long)asked, state);
         return err_wrap(BELAY_E_DATA, "no version is intact, %s", state);
 }
 
-static int restore_asked(struct pool *pool, struct regions *regions, const struct restore_request *q,
-                         struct match *match)
+static int restore_asked(struct pool *pool, struct regions *regions,
+                         const struct restore_request *q, struct match *match)
 {
         struct version *v = pool_find_version(pool, q->version);
         if (!v)
-                return err_set(-ENOENT, "the pool has no version %llu", (unsigned long long)q->version);
+                return err_set(-ENOENT, "the pool has no version %llu",
+                               (unsigned long long)q->version);
         if (v->unreadable)
-                return err_set(BELAY_E_DATA, "version %llu is damaged: %s", (unsigned long long)v->number,
-                               v->damage);
+                return err_set(BELAY_E_DATA, "version %llu is damaged: %s",
+                               (unsigned long long)v->number, v->damage);
         bool touched = false;
         int rc = restore_one(pool, v, regions, q, match, &touched);
         if (rc == 0)
@@ -104,8 +109,8 @@ int restore_version(struct pool *pool, struct regions *regions, const struct res
                 int rc = restore_one(pool, v, regions, q, match, &touched);
                 if (rc == 0)
                         return 1;
-                /* A version that was passed over as damaged must not hide behind the misfit of an older one once
-                 * memory has been touched. */
+                /* A version that was passed over as damaged must not hide behind the misfit of an
+                 * older one once memory has been touched. */
                 if (rc != BELAY_E_DATA)
                         return touched ? give_up(touched, 0) : rc;
                 pool_mark_damaged(pool, v, err_text());

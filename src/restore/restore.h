@@ -1,4 +1,5 @@
-/* restore: brings a version back into the regions: which one, whether it fits, and block by block. */
+/* restore: brings a version back into the regions: which one, whether it fits, and block by block.
+ */
 #ifndef BELAY_RESTORE_H
 #define BELAY_RESTORE_H
 
@@ -20,9 +21,9 @@ struct restore_request {
         uint32_t flags;   /* BELAY_ALLOW_…, BELAY_RESIZE         */
         bool verify_first;
 };
-/* 1: restored, *match->version says which; 0: the pool has no version. Regions are untouched unless 1 or BELAY_E_DATA is
- * returned. */
-int restore_version(struct pool *pool, struct regions *regions, const struct restore_request *request,
-                    struct match *match);
+/* 1: restored, *match->version says which; 0: the pool has no version. Regions are untouched unless
+ * 1 or BELAY_E_DATA is returned. */
+int restore_version(struct pool *pool, struct regions *regions,
+                    const struct restore_request *request, struct match *match);
 
 #endif

@@ -5,7 +5,8 @@
 #include "restore/restore.h"
 
 /* Fills the match; 0 if the version may be placed under these flags, else BELAY_E_MISMATCH. */
-int match_version(const struct version *v, const struct regions *regions, uint32_t flags, struct match *m);
+int match_version(const struct version *v, const struct regions *regions, uint32_t flags,
+                  struct match *m);
 bool match_needs_resize(const struct region *r, const struct region_desc *stored);
 
 #endif

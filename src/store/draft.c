@@ -7,9 +7,11 @@
  * Invariants
  *  1. No slot that the current superblock's list refers to is written.
  *  2. The superblock is written only after a barrier that covers all it refers to.
- *  3. Slots of versions that leave the list are freed only after the barrier that covers the superblock.
- *  4. If the fate of a superblock write is unknown, the slots of the old and of the new list stay taken, and the next
- *     publication overwrites that same superblock: the good one is never at risk.
+ *  3. Slots of versions that leave the list are freed only after the barrier that covers the
+ * superblock.
+ *  4. If the fate of a superblock write is unknown, the slots of the old and of the new list stay
+ * taken until a superblock with the old list has been written over it (settle): the good one is
+ * never at risk.
  *
  * Publication: blocks, leaves, manifest ─ barrier ─ superblock ─ barrier ─ free. */
 #include "store/store_int.h"
@@ -18,9 +20,9 @@
 struct draft {
         struct pool *p;
         struct version *v;
-        uint32_t capacity;                 /* regions announced                        */
-        const struct version *base;        /* what unchanged blocks are shared with    */
-        const struct stored_region **old;  /* per region: the same one in base or NULL */
+        uint32_t capacity;                /* regions announced                        */
+        const struct version *base;       /* what unchanged blocks are shared with    */
+        const struct stored_region **old; /* per region: the same one in base or NULL */
         uint8_t *manifest;
         uint64_t manifest_bytes, manifest_room;
         struct draft_result result;
@@ -34,6 +36,35 @@ static const struct version *newest_usable(const struct pool *p)
         return NULL;
 }
 
+static int write_superblock(struct pool *p, const struct superblock *s)
+{
+        superblock_encode(s, p->scratch);
+        uint32_t at = 1 - p->super_at;
+        plat_point("pool.superblock");
+        int rc = media_write_now(p->media, p->scratch, SUPER_BYTES, (uint64_t)at * SUPER_BYTES);
+        plat_point("pool.barrier_superblock");
+        return rc ? rc : p->media->ops->barrier(p->media);
+}
+
+/* After a superblock write of unknown fate: makes the current list certain again, then lets go of
+ * the version that may or may not have been listed. */
+static int settle(struct pool *p)
+{
+        if (!p->limbo)
+                return 0;
+        struct superblock s = p->super;
+        s.generation++;
+        int rc = write_superblock(p, &s);
+        if (rc)
+                return err_set(rc, "write of the superblock of pool '%s': %s", p->path,
+                               code_text(rc));
+        p->super = s;
+        p->super_at = 1 - p->super_at;
+        version_delete(p, p->limbo);
+        p->limbo = NULL;
+        return 0;
+}
+
 int draft_begin(struct pool *p, uint32_t regions, struct draft **out)
 {
         if (p->options.readonly)
@@ -44,6 +75,9 @@ int draft_begin(struct pool *p, uint32_t regions, struct draft **out)
                 return err_set(-EBUSY, "pool '%s': a version is already being written", p->path);
         if (regions > MAX_REGIONS)
                 return err_set(-EINVAL, "%u regions; a version can have %u", regions, MAX_REGIONS);
+        int rc = settle(p);
+        if (rc)
+                return rc;
         struct draft *d = budget_alloc(p->budget, sizeof(*d), "the draft");
         if (!d)
                 return -ENOMEM;
@@ -86,13 +120,14 @@ int draft_region(struct draft *d, const struct region_desc *desc)
         v->data_bytes += desc->bytes;
         d->manifest_bytes += manifest_record_bytes(desc);
         if (d->manifest_bytes > MAX_MANIFEST_BYTES)
-                return err_set(-EFBIG, "the region table needs more than %llu bytes; use larger blocks",
+                return err_set(-EFBIG,
+                               "the region table needs more than %llu bytes; use larger blocks",
                                (unsigned long long)MAX_MANIFEST_BYTES);
         return 0;
 }
 
-/* Every leaf may change, so one is made for each now: after this, writing needs no memory. Those that turn out
- * not to be needed are given back at publication. */
+/* Every leaf may change, so one is made for each now: after this, writing needs no memory. Those
+ * that turn out not to be needed are given back at publication. */
 static int make_leaves(struct draft *d)
 {
         for (uint32_t i = 0; i < d->v->region_count; i++) {
@@ -140,7 +175,8 @@ static const struct leaf_entry *old_entry(const struct draft *d, uint32_t region
 {
         const struct stored_region *old = d->old[region];
         const struct region_desc *desc = &d->v->regions[region].desc;
-        if (!old || old->desc.block_bytes != desc->block_bytes || block >= region_blocks(&old->desc) ||
+        if (!old || old->desc.block_bytes != desc->block_bytes ||
+            block >= region_blocks(&old->desc) ||
             block_length(&old->desc, block) != block_length(desc, block))
                 return NULL;
         return &old->leaves[block / LEAF_ENTRIES]->entries[block % LEAF_ENTRIES];
@@ -217,7 +253,8 @@ static int write_map(struct draft *d)
         return 0;
 }
 
-/* Written apart from the gather buffers, since it may be larger than a chunk. Needs the writer drained. */
+/* Written apart from the gather buffers, since it may be larger than a chunk. Needs the writer
+ * drained. */
 static int write_manifest(struct draft *d)
 {
         struct pool *p = d->p;
@@ -241,11 +278,12 @@ static int write_manifest(struct draft *d)
         v->manifest_bytes = (uint32_t)at;
         rc = media_write_now(p->media, d->manifest, d->manifest_room, offset);
         p->writer.written += d->manifest_room;
-        return rc ? err_set(rc, "write of the manifest to pool '%s': %s", p->path, code_text(rc)) : 0;
+        return rc ? err_set(rc, "write of the manifest to pool '%s': %s", p->path, code_text(rc))
+                  : 0;
 }
 
-/* The new list: every kept damaged version, the newest undamaged ones, and the new one. keep[] gets the versions
- * that stay, in ascending order. */
+/* The new list: every kept damaged version, the newest undamaged ones, and the new one. keep[] gets
+ * the versions that stay, in ascending order. */
 static uint32_t choose_kept(const struct pool *p, struct version *keep[MAX_VERSIONS])
 {
         uint32_t good = 0;
@@ -266,17 +304,8 @@ static uint32_t choose_kept(const struct pool *p, struct version *keep[MAX_VERSI
 
 static struct version_entry entry_of(const struct version *v)
 {
-        return (struct version_entry){v->number, v->manifest, v->manifest_bytes, v->flags, v->time_ns};
-}
-
-static int write_superblock(struct pool *p, const struct superblock *s)
-{
-        superblock_encode(s, p->scratch);
-        uint32_t at = 1 - p->super_at;
-        plat_point("pool.superblock");
-        int rc = media_write_now(p->media, p->scratch, SUPER_BYTES, (uint64_t)at * SUPER_BYTES);
-        plat_point("pool.barrier_superblock");
-        return rc ? rc : p->media->ops->barrier(p->media);
+        return (struct version_entry){v->number, v->manifest, v->manifest_bytes, v->flags,
+                                      v->time_ns};
 }
 
 /* Frees what left the list. From here on the new list is the truth. */
@@ -300,8 +329,6 @@ static void adopt(struct pool *p, const struct superblock *s, struct version *fr
         p->super_state[p->super_at][0] = '\0';
         for (uint32_t i = 0; i < gone_count; i++)
                 version_delete(p, gone[i]);
-        version_delete(p, p->limbo);
-        p->limbo = NULL;
 }
 
 static int flip(struct draft *d)
@@ -320,14 +347,15 @@ static int flip(struct draft *d)
         s.versions[kept] = entry_of(d->v);
         int rc = write_superblock(p, &s);
         if (rc) {
-                /* Old or new list: nobody knows which one the medium holds. Keep both alive (invariant 4);
-                 * a number and a generation that may be on the medium are not used again. */
-                version_delete(p, p->limbo);
+                /* Old or new list: nobody knows which one the medium holds. Keep both alive
+                 * (invariant 4); a number and a generation that may be on the medium are not used
+                 * again. */
                 p->limbo = d->v;
                 d->v = NULL;
                 p->super.next_version = s.next_version;
                 p->super.generation = s.generation;
-                return err_set(rc, "write of the superblock of pool '%s': %s", p->path, code_text(rc));
+                return err_set(rc, "write of the superblock of pool '%s': %s", p->path,
+                               code_text(rc));
         }
         adopt(p, &s, d->v, keep, kept);
         d->v = NULL;
@@ -375,15 +403,14 @@ void draft_abort(struct draft **draft)
         if (!d)
                 return;
         struct pool *p = d->p;
-        /* Slots go back only when no write to them is in flight; if that cannot be known they are lost
-         * to this process. */
+        /* A cancel that fails leaves the pool broken: nothing will be written to the slots that go
+         * back here. The caller's error is the one that counts. */
         char text[ERR_TEXT_BYTES];
         int code = err_code();
         memcpy(text, err_text(), sizeof(text));
-        if (writer_cancel(p) == 0)
-                version_delete(p, d->v);
-        else
+        if (writer_cancel(p))
                 err_restore(code, text);
+        version_delete(p, d->v);
         budget_free(p->budget, d->old);
         budget_free(p->budget, d->manifest);
         p->draft = NULL;

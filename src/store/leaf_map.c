@@ -16,7 +16,8 @@ struct leaf *leaf_new(struct pool *p, const struct region_desc *d, uint64_t leaf
                 p->spare_count--;
                 memset(l, 0, sizeof(*l) + count * sizeof(l->entries[0]));
         } else {
-                l = budget_alloc(p->budget, sizeof(*l) + count * sizeof(l->entries[0]), "the block map");
+                l = budget_alloc(p->budget, sizeof(*l) + count * sizeof(l->entries[0]),
+                                 "the block map");
         }
         if (l) {
                 l->refs = 1;

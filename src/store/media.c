@@ -15,7 +15,8 @@ int media_close_fds(struct media *m)
         return rc;
 }
 
-/* Writes zeros where the file system cannot reserve: a store into a mapped hole on a full disk would be a fault. */
+/* Writes zeros where the file system cannot reserve: a store into a mapped hole on a full disk
+ * would be a fault. */
 static int fill_zero(struct media *m, uint64_t from, uint64_t to)
 {
         static const uint8_t zero[16 * SLOT_BYTES];
@@ -39,7 +40,8 @@ int media_extend(struct media *m, uint64_t bytes, bool fill)
                 rc = fill ? fill_zero(m, m->bytes, bytes) : plat->ftruncate(m->fd, bytes);
         }
         if (rc) {
-                /* A half-done extension would leave slots that nobody counts; take it back if possible. */
+                /* A half-done extension would leave slots that nobody counts; take it back if
+                 * possible. */
                 (void)plat->ftruncate(m->fd, m->bytes);
                 return rc;
         }

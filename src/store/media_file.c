@@ -1,6 +1,7 @@
 /* media_file.c: the pool as a file: io_uring, or one call at a time where that is not to be had.
  *
- * Without a ring a transfer is done when it is begun, and wait only reports it: callers see one behaviour. */
+ * Without a ring a transfer is done when it is begun, and wait only reports it: callers see one
+ * behaviour. */
 #include "store/store_int.h"
 #include <errno.h>
 #include <stdio.h>
@@ -23,7 +24,8 @@ struct file_media {
         struct request requests[IO_DEPTH];
 };
 
-/* A transfer may stop at any byte; the next one of a direct file must begin aligned, so it is repeated from there. */
+/* A transfer may stop at any byte; the next one of a direct file must begin aligned, so it is
+ * repeated from there. */
 static uint32_t resume_at(const struct media *m, uint32_t done)
 {
         return done / m->align * m->align;
@@ -59,7 +61,8 @@ static int push(struct file_media *f, uint32_t tag)
                                r->offset + r->done, tag);
 }
 
-static int begin(struct media *m, enum plat_io io, void *buf, uint32_t bytes, uint64_t offset, uint32_t tag)
+static int begin(struct media *m, enum plat_io io, void *buf, uint32_t bytes, uint64_t offset,
+                 uint32_t tag)
 {
         struct file_media *f = (struct file_media *)m;
         struct request *r = &f->requests[tag];
@@ -74,7 +77,8 @@ static int begin(struct media *m, enum plat_io io, void *buf, uint32_t bytes, ui
         return rc;
 }
 
-static int file_write(struct media *m, const void *from, uint32_t bytes, uint64_t offset, uint32_t tag)
+static int file_write(struct media *m, const void *from, uint32_t bytes, uint64_t offset,
+                      uint32_t tag)
 {
         void *buf;
         memcpy(&buf, &from, sizeof(buf)); /* the request keeps one pointer for both directions */
@@ -184,14 +188,15 @@ int media_file_new(struct media m, const struct pool_options *o, struct media **
         if (o->io != IO_PWRITE && (!o->probes || probe_has(o->probes, PROBE_IO_URING)))
                 rc = plat->ring_new(IO_DEPTH, &f->ring);
         if (rc && o->io == IO_URING) {
-                (void)err_set(rc, "option io is uring, and io_uring cannot be used here: %s", code_text(rc));
+                (void)err_set(rc, "option io is uring, and io_uring cannot be used here: %s",
+                              code_text(rc));
                 (void)file_close(&f->m);
                 return rc;
         }
         if (rc)
                 f->ring = NULL;
-        snprintf(f->m.description, sizeof(f->m.description), "file, %s%s", f->ring ? "io_uring" : "pwrite",
-                 m.align > 1 ? ", direct" : "");
+        snprintf(f->m.description, sizeof(f->m.description), "file, %s%s",
+                 f->ring ? "io_uring" : "pwrite", m.align > 1 ? ", direct" : "");
         *out = &f->m;
         return 0;
 }

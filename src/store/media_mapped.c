@@ -1,8 +1,8 @@
 /* media_mapped.c: the pool as mapped memory: tmpfs, DAX, or any file through the page cache.
  *
- * Writes are stores. Every byte of the mapping is backed before it is stored to (media_extend), so a full file
- * system is an error and not a fault. Reads go through the file: the kernel reports an I/O error there as a result,
- * where a load would be a fault. */
+ * Writes are stores. Every byte of the mapping is backed before it is stored to (media_extend), so
+ * a full file system is an error and not a fault. Reads go through the file: the kernel reports an
+ * I/O error there as a result, where a load would be a fault. */
 #include "store/store_int.h"
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +15,8 @@ struct mapped_media {
         int result[IO_DEPTH];
 };
 
-static int mapped_write(struct media *m, const void *from, uint32_t bytes, uint64_t offset, uint32_t tag)
+static int mapped_write(struct media *m, const void *from, uint32_t bytes, uint64_t offset,
+                        uint32_t tag)
 {
         struct mapped_media *d = (struct mapped_media *)m;
         if (offset > d->map_bytes || bytes > d->map_bytes - offset)
@@ -68,7 +69,8 @@ static int mapped_grow(struct media *m, uint64_t bytes)
 
 static int mapped_barrier(struct media *m)
 {
-        /* fdatasync also writes pages that were dirtied through a mapping; on tmpfs it costs nothing. */
+        /* fdatasync also writes pages that were dirtied through a mapping; on tmpfs it costs
+         * nothing. */
         return plat->fdatasync(m->fd);
 }
 
@@ -92,7 +94,8 @@ static const struct media_ops mapped_ops = {
         .close = mapped_close,
 };
 
-/* Holes of a file made elsewhere (a sparse copy) are backed here, before anything is stored into them. */
+/* Holes of a file made elsewhere (a sparse copy) are backed here, before anything is stored into
+ * them. */
 static int back_holes(struct mapped_media *d)
 {
         if (!d->m.reserve)

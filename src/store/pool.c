@@ -2,11 +2,10 @@
  *
  * Guarantees
  *  1. A pool appears under its name complete, or not at all (create).
- *  2. A file that is not a pool, is newer, is reached through a symbolic link, belongs to another user or is in use is
- *     not changed.
- *  3. If a listed version cannot be read, its slots are unknown: then no slot that exists at open is written, unless
- *     the user chose to drop damaged versions. */
-#define _GNU_SOURCE /* O_DIRECT */
+ *  2. A file that is not a pool, is newer, is reached through a symbolic link, belongs to another
+ * user or is in use is not changed.
+ *  3. If a listed version cannot be read, its slots are unknown: then no slot that exists at open
+ * is written, unless the user chose to drop damaged versions. */
 #include "store/store_int.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -19,8 +18,9 @@ struct place {
         const char *name;
 };
 
-/* The directory is opened once and everything else is relative to it: the file that is checked is the file that is
- * used, and a path of the full length the system allows has room for the temporary name. */
+/* The directory is opened once and everything else is relative to it: the file that is checked is
+ * the file that is used, and a path of the full length the system allows has room for the temporary
+ * name. */
 static int place_open(const char *path, struct place *out)
 {
         char parent[4096];
@@ -36,6 +36,8 @@ static int place_open(const char *path, struct place *out)
         if (out->name[0] == '\0' || strcmp(out->name, ".") == 0 || strcmp(out->name, "..") == 0)
                 return err_set(-EISDIR, "the path of the pool '%s' names a directory", path);
         out->dir = plat->openat(PLAT_CWD, dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+        if (out->dir == -EACCES) /* a directory that may be searched but not listed */
+                out->dir = plat->openat(PLAT_CWD, dir, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
         if (out->dir < 0)
                 return err_set(out->dir, "directory of pool '%s': %s", path, code_text(out->dir));
         return 0;
@@ -44,7 +46,9 @@ static int place_open(const char *path, struct place *out)
 static int open_error(const char *path, int rc)
 {
         if (rc == -ELOOP)
-                return err_set(rc, "pool '%s' is a symbolic link; Belay does not follow it, give the real path",
+                return err_set(rc,
+                               "pool '%s' is a symbolic link; Belay does not follow it, give the "
+                               "real path",
                                path);
         return err_set(rc, "pool '%s': %s", path, code_text(rc));
 }
@@ -66,12 +70,13 @@ static int write_first(int fd)
         return rc ? rc : plat->fsync(fd);
 }
 
-/* A private file under a name derived from the pool's, so that a creation cut short leaves at most one file, which
- * the next creation removes. Returns the descriptor, locked. */
+/* A private file under a name derived from the pool's, so that a creation cut short leaves at most
+ * one file, which the next creation removes. Returns the descriptor, locked. */
 static int open_fresh(int dir, const char *temporary)
 {
         for (int attempt = 0; attempt < 8; attempt++) {
-                int fd = plat->openat(dir, temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+                int fd = plat->openat(dir, temporary,
+                                      O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
                 if (fd >= 0) {
                         int rc = plat->flock(fd);
                         if (rc == 0)
@@ -113,6 +118,9 @@ static int create(const char *path, const struct place *at)
                 (void)plat->unlink(at->dir, temporary);
         else
                 rc = plat->fsync(at->dir);
+        if (rc ==
+            -EBADF) /* opened by path only; its entry becomes durable with the first barrier */
+                rc = 0;
         int closed = plat->close(fd);
         rc = rc ? rc : closed;
         if (rc)
@@ -131,10 +139,12 @@ static int check_file(const char *path, const struct plat_stat *st, bool readonl
                 return 0;
         if (!st->own)
                 return err_set(-EPERM,
-                               "pool '%s' belongs to another user; use a pool of your own or change its owner",
+                               "pool '%s' belongs to another user; use a pool of your own or "
+                               "change its owner",
                                path);
         if (st->mode & 022)
-                log_emit(BELAY_LOG_WARN, "pool '%s' can be written by other users (mode %04o)", path, st->mode);
+                log_emit(BELAY_LOG_WARN, "pool '%s' can be written by other users (mode %04o)",
+                         path, st->mode);
         return 0;
 }
 
@@ -147,9 +157,12 @@ static int lock_pool(const char *path, int fd)
                 return err_set(rc, "pool '%s' cannot be locked: %s", path, code_text(rc));
         int owner = plat->lock_owner(fd);
         if (owner > 0)
-                return err_set(-EBUSY, "pool '%s' is in use by process %d; end it or choose another pool", path,
-                               owner);
-        return err_set(-EBUSY, "pool '%s' is in use by another process or context; choose another pool", path);
+                return err_set(-EBUSY,
+                               "pool '%s' is in use by process %d; end it or choose another pool",
+                               path, owner);
+        return err_set(-EBUSY,
+                       "pool '%s' is in use by another process or context; choose another pool",
+                       path);
 }
 
 static int open_file(const char *path, const struct place *at, bool readonly, int *out)
@@ -168,8 +181,8 @@ static int open_file(const char *path, const struct place *at, bool readonly, in
         return 0;
 }
 
-/* A second descriptor that bypasses the page cache, or the same one where that is not possible. The first one stays
- * for the lock and for reading small metadata. */
+/* A second descriptor that bypasses the page cache, or the same one where that is not possible. The
+ * first one stays for the lock and for reading small metadata. */
 static int open_direct(const struct place *at, const struct media *m, const struct pool_options *o)
 {
         if (o->direct == SWITCH_OFF || (o->probes && o->probes[PROBE_O_DIRECT].masked))
@@ -177,8 +190,8 @@ static int open_direct(const struct place *at, const struct media *m, const stru
         int fd = plat->openat(at->dir, at->name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_DIRECT, 0);
         if (fd < 0)
                 return fd;
-        struct plat_stat a;
-        struct plat_stat b;
+        struct plat_stat a = {.bytes = 0};
+        struct plat_stat b = {.bytes = 0};
         int rc = plat->fstat(m->fd, &a);
         if (rc == 0)
                 rc = plat->fstat(fd, &b);
@@ -201,7 +214,8 @@ static int open_direct(const struct place *at, const struct media *m, const stru
 static int open_media(struct pool *p, const struct place *at, int fd, const struct plat_stat *st)
 {
         const struct pool_options *o = &p->options;
-        struct media m = {.budget = p->budget, .fd = fd, .io_fd = fd, .bytes = st->bytes, .align = 1};
+        struct media m = {
+                .budget = p->budget, .fd = fd, .io_fd = fd, .bytes = st->bytes, .align = 1};
         m.reserve = !o->probes || probe_has(o->probes, PROBE_FALLOCATE);
         bool mapped = o->media == MEDIA_MAPPED || (o->media == MEDIA_AUTO && st->in_memory);
         if (mapped && !o->readonly)
@@ -213,7 +227,8 @@ static int open_media(struct pool *p, const struct place *at, int fd, const stru
                         m.align = SLOT_BYTES;
                 } else if (o->direct == SWITCH_ON) {
                         (void)media_close_fds(&m);
-                        return err_set(direct, "option direct is on, and pool '%s' cannot be opened so: %s",
+                        return err_set(direct,
+                                       "option direct is on, and pool '%s' cannot be opened so: %s",
                                        p->path, code_text(direct));
                 }
         }
@@ -253,8 +268,8 @@ static int read_superblocks(struct pool *p, struct superblock *out, uint32_t *at
                 return 0;
         if (worst == BELAY_E_FORMAT)
                 return err_set(worst, "file '%s' is not a Belay pool; it was not changed", p->path);
-        return err_set(worst, "pool '%s': both superblocks are damaged (%s); it was not changed", p->path,
-                       p->super_state[0]);
+        return err_set(worst, "pool '%s': both superblocks are damaged (%s); it was not changed",
+                       p->path, p->super_state[0]);
 }
 
 /* Slots that a version of unknown extent may use: all that exist. */
@@ -267,7 +282,8 @@ static int load_versions(struct pool *p)
 {
         bool unknown = pool_readable_bytes(p) < p->super.pool_bytes;
         for (uint32_t i = 0; i < p->super.version_count; i++) {
-                struct version *before = p->version_count ? p->versions[p->version_count - 1] : NULL;
+                struct version *before =
+                        p->version_count ? p->versions[p->version_count - 1] : NULL;
                 struct version *v;
                 int rc = version_load(p, &p->super.versions[i], before, &v);
                 if (rc)
@@ -282,7 +298,8 @@ static int load_versions(struct pool *p)
         if (unknown && !p->options.readonly && p->options.damaged == DAMAGED_KEEP) {
                 hold_everything(p);
                 log_emit(BELAY_LOG_WARN,
-                         "pool '%s' is damaged; its space is kept as it is. Set the option damaged to drop to "
+                         "pool '%s' is damaged; its space is kept as it is. Set the option damaged "
+                         "to drop to "
                          "let damaged versions go",
                          p->path);
         }
@@ -314,7 +331,8 @@ static int load(struct pool *p)
         return load_versions(p);
 }
 
-/* A reader beside a live writer may meet a list that is just being replaced; the next try sees the new one. */
+/* A reader beside a live writer may meet a list that is just being replaced; the next try sees the
+ * new one. */
 static int load_steady(struct pool *p)
 {
         for (int attempt = 0;; attempt++) {
@@ -346,7 +364,8 @@ int pool_changed(struct pool *p)
         return rc ? rc : s.generation != p->super.generation;
 }
 
-/* ---- the pool ---------------------------------------------------------------------------------- */
+/* ---- the pool ----------------------------------------------------------------------------------
+ */
 
 static int open_at(struct pool *p, const struct place *at)
 {
@@ -362,12 +381,14 @@ static int open_at(struct pool *p, const struct place *at)
                 rc = check_file(p->path, &st, p->options.readonly);
         if (rc == 0 && !p->options.readonly)
                 rc = lock_pool(p->path, fd);
-        /* Only now is the size certain: until the lock was held another process could grow the file. */
+        /* Only now is the size certain: until the lock was held another process could grow the
+         * file. */
         if (rc == 0)
                 rc = plat->fstat(fd, &st);
         if (rc == 0 && st.bytes < FIRST_SLOT * SLOT_BYTES)
                 rc = err_set(BELAY_E_FORMAT,
-                             "file '%s' has %llu bytes and is not a Belay pool, or is cut off; it was not changed",
+                             "file '%s' has %llu bytes and is not a Belay pool, or is cut off; it "
+                             "was not changed",
                              p->path, (unsigned long long)st.bytes);
         if (rc) {
                 (void)plat->close(fd);

@@ -1,8 +1,9 @@
 /* reader.c: reads regions back: several large transfers in flight, every block verified.
  *
- * A piece is a run of blocks that follow each other in the region and in the file. It is read straight to its
- * destination where the medium's alignment allows that, else into a gather buffer, which is free while no
- * draft exists. Pieces finish in the order they were begun, so callers see ascending blocks. */
+ * A piece is a run of blocks that follow each other in the region and in the file. It is read
+ * straight to its destination where the medium's alignment allows that, else into a gather buffer,
+ * which is free while no draft exists. Pieces finish in the order they were begun, so callers see
+ * ascending blocks. */
 #include "store/store_int.h"
 #include <errno.h>
 
@@ -30,15 +31,17 @@ struct reader {
         struct leaf_entry entries[LEAF_ENTRIES];
 };
 
-static int deliver(struct reader *r, uint64_t block, const uint8_t *data, struct hash128 expected, int result)
+static int deliver(struct reader *r, uint64_t block, const uint8_t *data, struct hash128 expected,
+                   int result)
 {
         const struct region_desc *d = &r->region->desc;
         uint32_t bytes = block_length(d, block);
         bool good = result == 0 && hash_equal(hash_bytes(data, bytes), expected);
         if (!good) {
-                int rc = err_set(BELAY_E_DATA, "version %llu, region '%s', block %llu of pool '%s': %s",
-                                 (unsigned long long)r->version, d->name, (unsigned long long)block, r->p->path,
-                                 result ? code_text(result) : "its checksum is wrong");
+                int rc = err_set(BELAY_E_DATA,
+                                 "version %llu, region '%s', block %llu of pool '%s': %s",
+                                 (unsigned long long)r->version, d->name, (unsigned long long)block,
+                                 r->p->path, result ? code_text(result) : "its checksum is wrong");
                 return r->fn ? r->fn(r->arg, block, NULL, bytes) : rc;
         }
         uint8_t *place = r->to ? r->to + block * d->block_bytes : NULL;
@@ -71,9 +74,10 @@ static int await(struct reader *r, struct piece *q)
                 int rc = r->p->media->ops->wait(r->p->media, &tag, &result);
                 if (rc) {
                         r->p->broken = true;
-                        return err_set(BELAY_E_BROKEN,
-                                       "pool '%s': the state of its reads is unknown (%s); close it",
-                                       r->p->path, code_text(rc));
+                        return err_set(
+                                BELAY_E_BROKEN,
+                                "pool '%s': the state of its reads is unknown (%s); close it",
+                                r->p->path, code_text(rc));
                 }
                 r->pieces[tag].done = true;
                 r->pieces[tag].result = result;
@@ -196,12 +200,14 @@ static int read_all(struct reader *r, const struct version *v, uint32_t region)
         return 0;
 }
 
-int pool_read_region(struct pool *p, const struct version *v, uint32_t region, void *to, block_fn fn,
-                     void *arg)
+int pool_read_region(struct pool *p, const struct version *v, uint32_t region, void *to,
+                     block_fn fn, void *arg)
 {
         if (p->broken || p->draft)
-                return err_set(p->broken ? BELAY_E_BROKEN : -EBUSY, "pool '%s' cannot be read now: %s", p->path,
-                               p->broken ? "close and open it again" : "a version is being written");
+                return err_set(p->broken ? BELAY_E_BROKEN : -EBUSY,
+                               "pool '%s' cannot be read now: %s", p->path,
+                               p->broken ? "close and open it again"
+                                         : "a version is being written");
         struct reader *r = budget_alloc(p->budget, sizeof(*r), "the reader");
         if (!r)
                 return -ENOMEM;
@@ -230,5 +236,7 @@ int pool_read_leaf(struct pool *p, const struct version *v, uint32_t region, uin
                 return 0;
         }
         int rc = leaf_load(p, r, leaf, entries);
-        return rc ? err_wrap(rc, "version %llu of pool '%s'", (unsigned long long)v->number, p->path) : 0;
+        return rc ? err_wrap(rc, "version %llu of pool '%s'", (unsigned long long)v->number,
+                             p->path)
+                  : 0;
 }

@@ -1,28 +1,31 @@
 /* space.c: the slots of the pool and how many objects lie in each.
  *
- * There is no stored free list: the counts are computed from the listed versions at open and follow the leaves'
- * life from then on. A slot with count 0 is free.
+ * There is no stored free list: the counts are computed from the listed versions at open and follow
+ * the leaves' life from then on. A slot with count 0 is free.
  *
- * Slots are taken by a cursor that sweeps the file, so that what is written in one commit lies in ascending order
- * whatever the order of the blocks: a random flush order is still a sequential write. */
+ * Slots are taken by a cursor that sweeps the file, so that what is written in one commit lies in
+ * ascending order whatever the order of the blocks: a random flush order is still a sequential
+ * write. */
 #include "store/store_int.h"
 #include <errno.h>
 
 int space_extend(struct space *s, uint64_t slots)
 {
         if (slots > s->capacity) {
-                uint64_t capacity = align_up(max_u64(slots, s->capacity + s->capacity / 2), PLAT_PAGE);
+                uint64_t capacity =
+                        align_up(max_u64(slots, s->capacity + s->capacity / 2), PLAT_PAGE);
                 uint64_t bytes = capacity * sizeof(*s->refs);
                 uint64_t old = s->capacity * sizeof(*s->refs);
                 void *refs;
                 int rc = budget_charge(s->budget, bytes - old, "the slot table");
                 if (rc)
                         return rc;
-                rc = s->refs ? plat->mremap(s->refs, old, bytes, &refs) : plat->mmap(-1, bytes, &refs);
+                rc = s->refs ? plat->mremap(s->refs, old, bytes, &refs)
+                             : plat->mmap(-1, bytes, &refs);
                 if (rc) {
                         budget_refund(s->budget, bytes - old);
-                        return err_set(rc, "the slot table needs %llu bytes: %s", (unsigned long long)bytes,
-                                       code_text(rc));
+                        return err_set(rc, "the slot table needs %llu bytes: %s",
+                                       (unsigned long long)bytes, code_text(rc));
                 }
                 s->refs = refs;
                 s->capacity = capacity;

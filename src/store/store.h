@@ -1,8 +1,8 @@
 /* store: where versions live. This header is the pool; further levels will stand beside it.
  *
- * A pool is one file that holds the last versions of one process. It is copy-on-write: what a listed version
- * refers to is never overwritten, and a version appears by one superblock write (docs/format.md §8).
- * One thread at a time per pool. */
+ * A pool is one file that holds the last versions of one process. It is copy-on-write: what a
+ * listed version refers to is never overwritten, and a version appears by one superblock write
+ * (docs/format.md §8). One thread at a time per pool. */
 #ifndef BELAY_STORE_H
 #define BELAY_STORE_H
 
@@ -36,9 +36,9 @@ struct version {
         uint64_t data_bytes; /* sum of the regions                                 */
         struct object_ref manifest;
         uint32_t manifest_bytes;
-        uint32_t flags;         /* VERSION_DAMAGED: not to be restored                */
-        bool unreadable;        /* manifest or leaves damaged: no regions are known   */
-        char damage[256];       /* what is wrong with it, "" if nothing is known      */
+        uint32_t flags;   /* VERSION_DAMAGED: not to be restored                */
+        bool unreadable;  /* manifest or leaves damaged: no regions are known   */
+        char damage[256]; /* what is wrong with it, "" if nothing is known      */
         uint32_t region_count;
         struct stored_region *regions;
         struct name_slot *index;
@@ -52,8 +52,8 @@ int64_t version_find(const struct version *v, const char *name);
 
 /* ---- pool ---------------------------------------------------------------------------------- */
 
-/* Opens a pool, or creates it unless readonly. Never changes a file that is not a pool, and refuses one in use
- * by a live process (-EBUSY). Versions that cannot be read are listed as such. */
+/* Opens a pool, or creates it unless readonly. Never changes a file that is not a pool, and refuses
+ * one in use by a live process (-EBUSY). Versions that cannot be read are listed as such. */
 int pool_open(const struct pool_options *o, struct pool **out);
 int pool_close(struct pool **p);
 
@@ -79,27 +79,28 @@ int pool_changed(struct pool *p);
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Called for each block in ascending order. data is NULL if the block is damaged (belay_error has the text).
- * A result other than 0 ends the read and is returned. */
+/* Called for each block in ascending order. data is NULL if the block is damaged (belay_error has
+ * the text). A result other than 0 ends the read and is returned. */
 typedef int (*block_fn)(void *arg, uint64_t block, const void *data, uint32_t bytes);
 
-/* Reads and verifies all blocks of a region. With `to`, they are placed there. Without fn the first damaged
- * block ends the read with BELAY_E_DATA. */
-int pool_read_region(struct pool *p, const struct version *v, uint32_t region, void *to, block_fn fn,
-                     void *arg);
+/* Reads and verifies all blocks of a region. With `to`, they are placed there. Without fn the first
+ * damaged block ends the read with BELAY_E_DATA. */
+int pool_read_region(struct pool *p, const struct version *v, uint32_t region, void *to,
+                     block_fn fn, void *arg);
 /* The map entries of one leaf, for whoever wants to compare maps instead of data. */
 int pool_read_leaf(struct pool *p, const struct version *v, uint32_t region, uint64_t leaf,
                    struct leaf_entry entries[LEAF_ENTRIES]);
 
-/* ---- writing a version ------------------------------------------------------------------------ */
+/* ---- writing a version ------------------------------------------------------------------------
+ */
 
 /* begin, region for each region, ready, put for each block in any order, then publish or abort.
  * Only begin, region and ready allocate. After a failure of any of them the caller aborts. */
 int draft_begin(struct pool *p, uint32_t regions, struct draft **out);
 int draft_region(struct draft *d, const struct region_desc *desc);
 int draft_ready(struct draft *d, uint64_t frozen_ns);
-/* Copies the block, hashes the copy, and writes it unless the version before has the same content there. The
- * source may change as soon as this returns. */
+/* Copies the block, hashes the copy, and writes it unless the version before has the same content
+ * there. The source may change as soon as this returns. */
 int draft_put(struct draft *d, uint32_t region, uint64_t block, const void *from);
 
 struct draft_result {
@@ -108,8 +109,8 @@ struct draft_result {
         uint64_t unchanged_bytes; /* region bytes shared           */
         uint64_t written_bytes;   /* everything written            */
 };
-/* Makes the version durable and visible. The draft is gone afterwards, whatever the result. On failure no listed
- * version has changed and the next draft may be begun. */
+/* Makes the version durable and visible. The draft is gone afterwards, whatever the result. On
+ * failure no listed version has changed and the next draft may be begun. */
 int draft_publish(struct draft **d, struct draft_result *out);
 void draft_abort(struct draft **d);
 

@@ -4,21 +4,24 @@
 
 #include "store/store.h"
 
-/* ---- media: where the bytes go ------------------------------------------------------------------ */
+/* ---- media: where the bytes go ------------------------------------------------------------------
+ */
 
-#define IO_DEPTH    8u          /* requests in flight; tags are 0 … IO_DEPTH - 1                     */
-#define CHUNK_BYTES (1u << 20)  /* largest request; the largest block fits                           */
+#define IO_DEPTH 8u /* requests in flight; tags are 0 … IO_DEPTH - 1                     */
+#define CHUNK_BYTES                                                                                \
+        (1u << 20) /* largest request; the largest block fits                           */
 
 struct media;
-/* Method table, size first. write and read begin a transfer whose buffer is borrowed until wait returns its tag.
- * A transfer is retried until it is whole, or fails. */
+/* Method table, size first. write and read begin a transfer whose buffer is borrowed until wait
+ * returns its tag. A transfer is retried until it is whole, or fails. */
 struct media_ops {
         size_t size;
         const char *name;
-        int (*write)(struct media *m, const void *from, uint32_t bytes, uint64_t offset, uint32_t tag);
+        int (*write)(struct media *m, const void *from, uint32_t bytes, uint64_t offset,
+                     uint32_t tag);
         int (*read)(struct media *m, void *to, uint32_t bytes, uint64_t offset, uint32_t tag);
-        /* Waits for any one transfer and gives its result; -ENOENT if none is in flight. A negative return
-         * means that the state of the transfers is unknown. */
+        /* Waits for any one transfer and gives its result; -ENOENT if none is in flight. A negative
+         * return means that the state of the transfers is unknown. */
         int (*wait)(struct media *m, uint32_t *tag, int *result);
         int (*grow)(struct media *m, uint64_t bytes);
         /* All writes that wait has reported are durable. */
@@ -40,37 +43,41 @@ struct media {
 /* Takes the descriptors over, also on failure. */
 int media_file_new(struct media m, const struct pool_options *o, struct media **out);
 int media_mapped_new(struct media m, struct media **out);
-/* Extends the file so that a write cannot fail for lack of space, where the file system can promise that. */
+/* Extends the file so that a write cannot fail for lack of space, where the file system can promise
+ * that. */
 int media_extend(struct media *m, uint64_t bytes, bool fill);
 int media_close_fds(struct media *m);
-/* A whole transfer at once, of any offset and length; for metadata. -ENODATA if the file ends before. */
+/* A whole transfer at once, of any offset and length; for metadata. -ENODATA if the file ends
+ * before. */
 int media_read_now(struct media *m, void *to, uint64_t bytes, uint64_t offset);
 /* offset, bytes and buffer must be aligned. No other transfer may be in flight. */
 int media_write_now(struct media *m, const void *from, uint64_t bytes, uint64_t offset);
 
-/* ---- space: which slots are free ----------------------------------------------------------------- */
+/* ---- space: which slots are free
+ * ----------------------------------------------------------------- */
 
 struct space {
         struct budget *budget;
-        uint32_t *refs;     /* per slot: how many objects of listed versions and drafts lie in it */
-        uint64_t slots;     /* slots in the file                                                  */
-        uint64_t capacity;  /* slots that refs has room for                                       */
-        uint64_t free;      /* slots with no reference                                            */
-        uint64_t cursor;    /* where the last search ended                                        */
-        uint64_t scarce;    /* no free run of at least this many slots exists; 0: unknown         */
+        uint32_t *refs;    /* per slot: how many objects of listed versions and drafts lie in it */
+        uint64_t slots;    /* slots in the file                                                  */
+        uint64_t capacity; /* slots that refs has room for                                       */
+        uint64_t free;     /* slots with no reference                                            */
+        uint64_t cursor;   /* where the last search ended                                        */
+        uint64_t scarce;   /* no free run of at least this many slots exists; 0: unknown         */
 };
 int space_extend(struct space *s, uint64_t slots);
 void space_delete(struct space *s);
 void space_ref(struct space *s, uint64_t offset, uint64_t bytes);
 void space_unref(struct space *s, uint64_t offset, uint64_t bytes);
-/* Finds the next free run of at least `least` slots, takes up to `most` of it (one reference each). False if
- * there is none. */
+/* Finds the next free run of at least `least` slots, takes up to `most` of it (one reference each).
+ * False if there is none. */
 bool space_take(struct space *s, uint64_t least, uint64_t most, uint64_t *slot, uint64_t *count);
 
-/* ---- leaf: a part of a map in memory ---------------------------------------------------------------- */
+/* ---- leaf: a part of a map in memory
+ * ---------------------------------------------------------------- */
 
-/* Holds one reference on the slots of each of its entries that has an offset, and on its own once it has a place.
- * Shared between versions by reference count. */
+/* Holds one reference on the slots of each of its entries that has an offset, and on its own once
+ * it has a place. Shared between versions by reference count. */
 struct leaf {
         uint32_t refs;
         uint32_t count;
@@ -90,7 +97,8 @@ void leaf_set(struct pool *p, struct leaf *l, uint32_t i, struct leaf_entry e);
 /* Does `l` map the same blocks, in number and length, as leaf number `leaf` of d would? */
 bool leaf_fits(const struct leaf *l, const struct region_desc *d, uint64_t leaf);
 
-/* ---- writer: gathers objects into large sequential writes --------------------------------------------- */
+/* ---- writer: gathers objects into large sequential writes
+ * --------------------------------------------- */
 
 struct chunk {
         uint8_t *buf;
@@ -98,18 +106,19 @@ struct chunk {
 };
 struct writer {
         struct chunk chunks[IO_DEPTH];
-        uint32_t current;    /* chunk being filled                       */
-        bool open;           /* current has an extent                    */
-        uint64_t extent;     /* its offset …                             */
-        uint64_t room;       /* … and length in bytes                    */
-        uint64_t fill;       /* bytes of it in use                       */
-        uint64_t staged_at;  /* where the object being staged begins     */
-        uint64_t written;    /* bytes given to the media in this draft   */
-        int failed;          /* first error of a transfer                */
+        uint32_t current;   /* chunk being filled                       */
+        bool open;          /* current has an extent                    */
+        uint64_t extent;    /* its offset …                             */
+        uint64_t room;      /* … and length in bytes                    */
+        uint64_t fill;      /* bytes of it in use                       */
+        uint64_t staged_at; /* where the object being staged begins     */
+        uint64_t written;   /* bytes given to the media in this draft   */
+        int failed;         /* first error of a transfer                */
 };
 int writer_init(struct pool *p);
 void writer_delete(struct pool *p);
-/* Room for one object of `bytes`, at its place in the gather buffer. Nothing is used until writer_keep. */
+/* Room for one object of `bytes`, at its place in the gather buffer. Nothing is used until
+ * writer_keep. */
 int writer_stage(struct pool *p, uint32_t bytes, void **to);
 uint64_t writer_keep(struct pool *p, uint32_t bytes);
 /* Submits the rest and waits for everything. */
@@ -117,39 +126,43 @@ int writer_drain(struct pool *p);
 /* Waits for everything and forgets what was staged. */
 int writer_cancel(struct pool *p);
 /* A run of at least `least` slots, from free space or from growth. */
-int pool_take_slots(struct pool *p, uint64_t least, uint64_t most, uint64_t *offset, uint64_t *bytes);
+int pool_take_slots(struct pool *p, uint64_t least, uint64_t most, uint64_t *offset,
+                    uint64_t *bytes);
 
-/* ---- pool --------------------------------------------------------------------------------------------- */
+/* ---- pool
+ * --------------------------------------------------------------------------------------------- */
 
 struct pool {
         char path[4096];
         struct pool_options options;
         struct budget *budget;
         struct media *media;
-        struct superblock super;        /* the current one                              */
-        uint32_t super_at;              /* 0 or 1: where it is                          */
+        struct superblock super; /* the current one                              */
+        uint32_t super_at;       /* 0 or 1: where it is                          */
         char super_state[2][160];
         struct version *versions[MAX_VERSIONS];
         uint32_t version_count;
-        /* Listed by a superblock write whose fate is unknown: its slots stay taken until the next
-         * publication succeeds. */
+        /* Listed by a superblock write whose fate is unknown: its slots stay taken until that
+         * superblock has been written again (draft.c, settle). */
         struct version *limbo;
         struct space space;
-        struct leaf *spare;             /* full-size leaves for the next draft          */
+        struct leaf *spare; /* full-size leaves for the next draft          */
         uint64_t spare_count;
         struct writer writer;
-        struct draft *draft;            /* at most one                                  */
-        uint8_t *scratch;               /* CHUNK_BYTES, aligned                         */
-        bool broken;                    /* transfers of unknown state: no more writing  */
+        struct draft *draft; /* at most one                                  */
+        uint8_t *scratch;    /* CHUNK_BYTES, aligned                         */
+        bool broken;         /* transfers of unknown state: no more writing  */
 };
 
 struct version *version_new(struct pool *p, uint32_t regions);
 void version_delete(struct pool *p, struct version *v);
-/* Reads the manifest; for pools opened for writing also the leaves, shared with `before` where they are the same. */
+/* Reads the manifest; for pools opened for writing also the leaves, shared with `before` where they
+ * are the same. */
 int version_load(struct pool *p, const struct version_entry *e, const struct version *before,
                  struct version **out);
 int version_index(struct pool *p, struct version *v);
-int leaf_load(struct pool *p, const struct stored_region *r, uint64_t leaf, struct leaf_entry *entries);
+int leaf_load(struct pool *p, const struct stored_region *r, uint64_t leaf,
+              struct leaf_entry *entries);
 /* Bytes of the file that can be read: what the superblock and the file agree on. */
 uint64_t pool_readable_bytes(const struct pool *p);
 void pool_keep_spare(struct pool *p, struct leaf *l);

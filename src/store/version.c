@@ -19,7 +19,7 @@ struct version *version_new(struct pool *p, uint32_t regions)
 
 static void drop_regions(struct pool *p, struct version *v)
 {
-        for (uint32_t i = 0; i < v->region_count; i++) {
+        for (uint32_t i = 0; v->regions && i < v->region_count; i++) {
                 struct stored_region *r = &v->regions[i];
                 for (uint64_t j = 0; r->leaves && j < region_leaves(&r->desc); j++)
                         leaf_release(p, r->leaves[j]);
@@ -53,7 +53,8 @@ int version_index(struct pool *p, struct version *v)
                 const struct name_slot *b = &v->index[i];
                 const char *name = v->regions[b->position].desc.name;
                 if (a->key == b->key && strcmp(v->regions[a->position].desc.name, name) == 0)
-                        return err_set(BELAY_E_DATA, "version %llu of pool '%s' has two regions '%s'",
+                        return err_set(BELAY_E_DATA,
+                                       "version %llu of pool '%s' has two regions '%s'",
                                        (unsigned long long)v->number, p->path, name);
         }
         return 0;
@@ -69,19 +70,20 @@ int64_t version_find(const struct version *v, const char *name)
         return -1;
 }
 
-int leaf_load(struct pool *p, const struct stored_region *r, uint64_t leaf, struct leaf_entry *entries)
+int leaf_load(struct pool *p, const struct stored_region *r, uint64_t leaf,
+              struct leaf_entry *entries)
 {
         uint8_t buf[LEAF_HEADER_BYTES + LEAF_ENTRIES * ENTRY_BYTES];
         uint32_t bytes = leaf_length(leaf_entries(&r->desc, leaf));
         uint64_t readable = pool_readable_bytes(p);
         const struct object_ref *ref = &r->refs[leaf];
         if (!placement_legal(ref->offset, bytes, readable))
-                return err_set(BELAY_E_DATA, "region '%s', leaf %llu lies outside the pool", r->desc.name,
-                               (unsigned long long)leaf);
+                return err_set(BELAY_E_DATA, "region '%s', leaf %llu lies outside the pool",
+                               r->desc.name, (unsigned long long)leaf);
         int rc = media_read_now(p->media, buf, bytes, ref->offset);
         if (rc)
-                return err_set(BELAY_E_DATA, "region '%s', leaf %llu cannot be read: %s", r->desc.name,
-                               (unsigned long long)leaf, code_text(rc));
+                return err_set(BELAY_E_DATA, "region '%s', leaf %llu cannot be read: %s",
+                               r->desc.name, (unsigned long long)leaf, code_text(rc));
         return leaf_decode(buf, &r->desc, leaf, readable, ref->checksum, entries);
 }
 
@@ -93,7 +95,8 @@ static void leaf_take_slots(struct pool *p, const struct leaf *l)
 }
 
 /* The leaf of `before` at the same place, if it is the very same one. */
-static struct leaf *shared_leaf(const struct version *before, const struct stored_region *r, uint64_t leaf)
+static struct leaf *shared_leaf(const struct version *before, const struct stored_region *r,
+                                uint64_t leaf)
 {
         int64_t i = before && !before->unreadable ? version_find(before, r->desc.name) : -1;
         if (i < 0)
@@ -103,13 +106,15 @@ static struct leaf *shared_leaf(const struct version *before, const struct store
                 return NULL;
         const struct object_ref *a = &old->leaves[leaf]->ref;
         const struct object_ref *b = &r->refs[leaf];
-        return a->offset == b->offset && hash_equal(a->checksum, b->checksum) ? old->leaves[leaf] : NULL;
+        return a->offset == b->offset && hash_equal(a->checksum, b->checksum) ? old->leaves[leaf]
+                                                                              : NULL;
 }
 
 static int load_leaves(struct pool *p, struct stored_region *r, const struct version *before)
 {
         uint64_t count = region_leaves(&r->desc);
-        r->leaves = budget_alloc(p->budget, max_u64(count, 1) * sizeof(*r->leaves), "the block map");
+        r->leaves =
+                budget_alloc(p->budget, max_u64(count, 1) * sizeof(*r->leaves), "the block map");
         if (!r->leaves)
                 return -ENOMEM;
         for (uint64_t i = 0; i < count; i++) {
@@ -135,8 +140,8 @@ static int load_leaves(struct pool *p, struct stored_region *r, const struct ver
         return 0;
 }
 
-static int load_region(struct pool *p, struct version *v, const struct region_desc *d, const uint8_t *refs,
-                       const struct version *before)
+static int load_region(struct pool *p, struct version *v, const struct region_desc *d,
+                       const uint8_t *refs, const struct version *before)
 {
         struct stored_region *r = &v->regions[v->region_count];
         uint64_t count = region_leaves(d);
@@ -166,18 +171,21 @@ static int load_regions(struct pool *p, struct version *v, const uint8_t *manife
         return rc ? rc : version_index(p, v);
 }
 
-static int check_head(const struct pool *p, const struct version_entry *e, const struct manifest_head *h)
+static int check_head(const struct pool *p, const struct version_entry *e,
+                      const struct manifest_head *h)
 {
         if (memcmp(h->pool_id, p->super.pool_id, sizeof(h->pool_id)) != 0)
                 return err_set(BELAY_E_DATA, "manifest belongs to another pool");
         if (h->version != e->version)
-                return err_set(BELAY_E_DATA, "manifest is of version %llu", (unsigned long long)h->version);
+                return err_set(BELAY_E_DATA, "manifest is of version %llu",
+                               (unsigned long long)h->version);
         if (h->data_bytes > pool_readable_bytes(p))
                 return err_set(BELAY_E_DATA, "manifest: more data than the pool has room for");
         return 0;
 }
 
-/* Header first: its length field must agree with the superblock before memory of that size is used. */
+/* Header first: its length field must agree with the superblock before memory of that size is used.
+ */
 static int read_manifest(struct pool *p, const struct version_entry *e, uint8_t **out)
 {
         if (e->manifest.offset + e->manifest_bytes > pool_readable_bytes(p))
@@ -187,7 +195,8 @@ static int read_manifest(struct pool *p, const struct version_entry *e, uint8_t 
         if (rc)
                 return err_set(BELAY_E_DATA, "manifest cannot be read: %s", code_text(rc));
         if (get_u32(head + 12) != e->manifest_bytes)
-                return err_set(BELAY_E_DATA, "manifest has another length than the superblock says");
+                return err_set(BELAY_E_DATA,
+                               "manifest has another length than the superblock says");
         uint8_t *buf = budget_alloc(p->budget, e->manifest_bytes, "a manifest");
         if (!buf)
                 return -ENOMEM;

@@ -1,14 +1,14 @@
 /* writer.c: gathers objects into large sequential writes.
  *
- * An object is staged in a chunk at the place it will have in the file, and counted only when it is kept; so a block
- * that turns out to be unchanged costs no space. A chunk has one extent of slots: the file offset of an object
- * is the extent's offset plus its place in the chunk.
+ * An object is staged in a chunk at the place it will have in the file, and counted only when it is
+ * kept; so a block that turns out to be unchanged costs no space. A chunk has one extent of slots:
+ * the file offset of an object is the extent's offset plus its place in the chunk.
  *
  *     chunk   | object | object |obj|obj|… free …|        fill ─┐
  *     extent  | slot   | slot   | slot  | slot   |  ◄───────────┘  room
  *
- * Invariant: a slot is not given back while a write to it may be in flight. writer_cancel therefore waits, and
- * a wait that fails marks the pool broken. */
+ * Invariant: a slot is not given back while a write to it may be in flight. writer_cancel therefore
+ * waits, and a wait that fails marks the pool broken. */
 #include "store/store_int.h"
 #include <errno.h>
 
@@ -24,7 +24,8 @@ static int grow(struct pool *p, uint64_t slots)
         uint64_t want = now + max_u64(slots, max_u64(GROW_SLOTS, now / 8));
         if (now + slots > limit)
                 return err_set(-ENOSPC,
-                               "pool '%s' has reached its limit of %llu bytes; raise the option limit or keep "
+                               "pool '%s' has reached its limit of %llu bytes; raise the option "
+                               "limit or keep "
                                "fewer versions",
                                p->path, (unsigned long long)p->options.limit_bytes);
         want = min_u64(want, limit);
@@ -39,7 +40,8 @@ static int grow(struct pool *p, uint64_t slots)
         return space_extend(&p->space, want);
 }
 
-int pool_take_slots(struct pool *p, uint64_t least, uint64_t most, uint64_t *offset, uint64_t *bytes)
+int pool_take_slots(struct pool *p, uint64_t least, uint64_t most, uint64_t *offset,
+                    uint64_t *bytes)
 {
         struct space *s = &p->space;
         uint64_t good = max_u64(least, min_u64(most, GOOD_SLOTS));
@@ -91,7 +93,8 @@ static int reap(struct pool *p)
         if (rc) {
                 p->broken = true;
                 return err_set(BELAY_E_BROKEN,
-                               "pool '%s': the state of its writes is unknown (%s); close and open it again",
+                               "pool '%s': the state of its writes is unknown (%s); close and open "
+                               "it again",
                                p->path, code_text(rc));
         }
         w->chunks[tag].in_flight = false;
@@ -111,7 +114,8 @@ static int reap_all(struct pool *p)
         return 0;
 }
 
-/* Gives back what the extent has left over, and the hold on the slots that objects now hold themselves. */
+/* Gives back what the extent has left over, and the hold on the slots that objects now hold
+ * themselves. */
 static void close_extent(struct pool *p)
 {
         space_unref(&p->space, p->writer.extent, p->writer.room);
@@ -158,7 +162,8 @@ static int next_chunk(struct pool *p, uint64_t bytes)
         return w->failed;
 }
 
-/* The placement rule: from a slot on, at a slot boundary; below, at a multiple of 64 within one slot. */
+/* The placement rule: from a slot on, at a slot boundary; below, at a multiple of 64 within one
+ * slot. */
 static uint64_t place(uint64_t fill, uint32_t bytes)
 {
         if (bytes >= SLOT_BYTES)

@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Checks the structure of the tree: check_layers.py [--objects BUILD]
+
+ 1. A module includes only the modules that LAYERS allows, and of those only <module>/<module>.h.
+ 2. <module>_int.h stays inside its module. Examples see public headers only.
+ 3. The operating system is called in plat/ only; nothing in src/ exits, aborts or prints.
+ 4. MPI, libfabric, liburing, HTTP and HDF5 are named only in the files that own them.
+ 5. File names are unique in the tree.
+
+With --objects the undefined symbols of the compiled modules are checked for rule 3 too: a call that hides
+behind a macro or a function pointer shows up there.
+"""
+import os
+import re
+import subprocess
+import sys
+
+from source_tree import TOP, files, read, report, strip
+
+# Module: what it may include besides itself. ARCHITECTURE.md shows the same table.
+LAYERS = {
+    "base": set(),
+    "plat": {"base"},
+    "format": {"base"},
+    "net": {"base", "plat"},
+    "mem": {"base", "plat", "format"},
+    "reduce": {"base", "plat", "format"},
+    "store": {"base", "plat", "format", "net"},
+    "group": {"base", "plat", "format", "net"},
+    "policy": {"base"},
+    "engine": {"base", "plat", "format", "mem", "reduce", "store", "group", "policy"},
+    "restore": {"base", "plat", "format", "mem", "reduce", "store", "group", "policy"},
+}
+LAYERS["api"] = set(LAYERS)
+
+# Included header: the files that may include it, among src/ and include/.
+OWNED_HEADERS = [
+    (r"mpi\.h", r"src/group/group_mpi\.c|include/belay/belay_mpi\.h"),
+    (r"rdma/.*", r"src/net/net_ofi\.c"),
+    (r"liburing.*", r"src/plat/.*"),
+    (r"curl/.*", r"src/store/store_object\.c"),
+    (r"hdf5.*", r"src/.*hdf5\.c"),
+]
+
+OS_CALLS = set("""
+    open openat openat2 creat close close_range read write pread pwrite readv writev preadv pwritev preadv2 pwritev2
+    lseek fsync fdatasync sync syncfs sync_file_range ftruncate truncate fallocate posix_fallocate posix_fadvise
+    copy_file_range sendfile splice flock lockf fcntl ioctl dup dup2 dup3 pipe pipe2
+    rename renameat renameat2 unlink unlinkat remove link linkat symlink symlinkat readlink readlinkat realpath
+    mkdir mkdirat rmdir stat fstat lstat fstatat statx statfs fstatfs statvfs fstatvfs access faccessat
+    chmod fchmod chown fchown umask opendir fdopendir readdir closedir mkstemp mkostemp mkdtemp tmpfile
+    mmap munmap mremap msync mprotect madvise mincore mlock munlock memfd_create userfaultfd shm_open
+    malloc calloc realloc reallocarray free aligned_alloc posix_memalign memalign valloc strdup strndup
+    asprintf vasprintf getline getdelim
+    fopen fdopen freopen fclose fread fwrite fflush fgets fgetc getc fputs fputc fseek ftell setvbuf
+    syscall fork vfork clone execve execv execvp waitpid kill raise tgkill sigaction signal pthread_create
+    pthread_sigmask sigprocmask sigaltstack prctl dlopen dlsym sysconf getpagesize uname getrandom
+    clock_gettime gettimeofday time nanosleep clock_nanosleep usleep sleep sched_yield
+    socket connect accept bind listen send recv sendto recvfrom sendmsg recvmsg poll select epoll_wait
+    setenv putenv unsetenv
+""".split())
+ENVIRONMENT_CALLS = {"getenv", "secure_getenv"}
+ENDING_CALLS = {"exit", "_exit", "_Exit", "quick_exit", "abort", "__assert_fail"}
+PRINTING_CALLS = {"printf", "vprintf", "fprintf", "vfprintf", "dprintf", "vdprintf", "puts", "putchar",
+                  "putc", "perror", "psignal", "syslog", "err", "errx", "warn", "warnx"}
+
+
+def forbidden(call, module):
+    """Why code of this module must not call that function, or None."""
+    if call in ENDING_CALLS:
+        return f"{call}(): the library never ends the process"
+    if call in PRINTING_CALLS:
+        return f"{call}(): the library never prints"
+    if call in OS_CALLS and module != "plat":
+        return f"{call}(): only plat/ calls the operating system"
+    if call in ENVIRONMENT_CALLS and module not in ("base", "plat"):
+        return f"{call}(): only base/ reads the environment"
+    return None
+
+
+def check_include(path, header):
+    """Yields what is wrong with one #include."""
+    folder, _, rest = path.partition("/")
+    target, _, name = header.partition("/")
+    if folder in ("src", "include"):
+        for pattern, owner in OWNED_HEADERS:
+            if re.fullmatch(pattern, header) and not re.fullmatch(owner, path):
+                yield f"{header} belongs to {owner.split('|')[0]}".replace("\\", "")
+    if target not in LAYERS or not name:
+        return
+    if folder in ("include", "examples"):
+        yield f"{header}: only public headers here"
+        return
+    module = rest.partition("/")[0] if folder == "src" else None
+    if target == module or folder == "tests":
+        return
+    if name.endswith("_int.h"):
+        yield f"{header} is internal to {target}/"
+    elif name != target + ".h":
+        yield f"{header}: from outside include {target}/{target}.h"
+    elif module and target not in LAYERS[module]:
+        yield f"{header}: {module}/ must not include {target}/"
+
+
+def check_includes(path, text):
+    for number, line in enumerate(strip(text, keep_literals=True).splitlines(), 1):
+        match = re.match(r'\s*#\s*include\s*([<"])([^>"]+)[>"]', line)
+        if not match:
+            continue
+        for problem in check_include(path, match[2]):
+            yield f"{path}:{number}: {problem}"
+        if path.startswith("src/") and match[1] == '"' and "/" not in match[2]:
+            yield f'{path}:{number}: write "<module>/{match[2]}"'
+
+
+def check_calls(path, text):
+    module = path.split("/")[1]
+    for number, line in enumerate(strip(text).splitlines(), 1):
+        # Members of a method table (sys->open, ops.read) are not the functions of that name.
+        for match in re.finditer(r"(?<![\w.>])([A-Za-z_]\w*)\s*\(", line):
+            problem = forbidden(match[1], module)
+            if problem:
+                yield f"{path}:{number}: {problem}"
+
+
+def check_objects(build):
+    """Rule 3 on compiled code: CMakeFiles/<target>.dir/src/<module>/<file>.c.o"""
+    objects = {}
+    for where, _, names in os.walk(os.path.join(TOP, build, "CMakeFiles")):
+        for name in names:
+            match = re.search(r"/CMakeFiles/core\w*\.dir/(src/([^/]+)/.*\.c)\.o$", f"{where}/{name}")
+            if match and os.path.exists(os.path.join(TOP, match[1])):
+                objects[os.path.join(where, name)] = (match[1], match[2])
+    if not objects:
+        yield f"{build}: no compiled modules found"
+    for path, (source, module) in sorted(objects.items()):
+        out = subprocess.run(["nm", "-u", path], capture_output=True, text=True, check=True).stdout
+        for symbol in re.findall(r"\bU (\w+)", out):
+            call = re.sub(r"^__(\w+)_chk$", r"\1", symbol)
+            call = re.sub(r"(?<=[a-z])64(?=$|v2$)", "", call)
+            problem = forbidden(call, module)
+            if problem:
+                yield f"{source}: object uses {problem}"
+
+
+def check_names(paths):
+    seen = {}
+    for path in paths:
+        name = os.path.basename(path)
+        if name in seen:
+            yield f"{path}: there is already {seen[name]}"
+        seen[name] = path
+
+
+def main():
+    findings = []
+    paths = files()
+    for path in paths:
+        text = read(path)
+        if path.startswith("src/") and path.split("/")[1] not in LAYERS:
+            findings.append(f"{path}: not a module of LAYERS")
+            continue
+        findings += check_includes(path, text)
+        if path.startswith("src/"):
+            findings += check_calls(path, text)
+    findings += check_names(paths)
+    if sys.argv[1:2] == ["--objects"]:
+        findings += check_objects(sys.argv[2])
+    report("layers", findings)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""The library exports what its map and its public headers say: check_symbols.py LIB MAP HEADERDIR
+
+LIB is libbelay.so or libbelay.a. For the shared library also: every symbol has a version, nothing but libc
+is needed, and no function is imported that would end the process or print.
+"""
+import os
+import re
+import subprocess
+import sys
+
+from check_layers import ENDING_CALLS, PRINTING_CALLS
+from source_tree import report, strip
+
+NEEDED = re.compile(r"(libc|libpthread|libdl)\.so\.\d+|ld-linux.*")
+
+
+def output(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def exported(library, shared):
+    """Names with their version ("" if none), version nodes left out."""
+    out = output("nm", *(["-D"] if shared else ["-g"]), "--defined-only", library)
+    found = {}
+    for line in out.splitlines():
+        match = re.match(r"[0-9a-f]+ ([A-Za-z]) ([^@\s]+)(?:@+(\S+))?$", line)
+        if match and match[1] != "A":
+            found[match[2]] = match[3] or ""
+    return found
+
+
+def mapped(path):
+    with open(path, encoding="utf-8") as f:
+        text = strip(f.read())
+    names = []
+    for part in re.findall(r"global:(.*?)(?:local:|\})", text, re.DOTALL):
+        names += [name.strip() for name in part.split(";") if name.strip()]
+    return set(names)
+
+
+def declared(folder):
+    """Functions that the headers declare; inline ones are not exported."""
+    names = set()
+    for header in sorted(os.listdir(folder)):
+        if not header.endswith(".h"):
+            continue
+        with open(os.path.join(folder, header), encoding="utf-8") as f:
+            text = strip(f.read())
+        text = re.sub(r"#ifdef __cplusplus.*?#endif", "", text, flags=re.DOTALL)
+        text = re.sub(r"(?m)^\s*#(?:.*\\\n)*.*$", "", text)
+        while re.search(r"\{[^{}]*\}", text):
+            text = re.sub(r"\{[^{}]*\}", " ", text)
+        for statement in text.split(";"):
+            match = re.search(r"\b(\w+)\s*\(", re.sub(r"__attribute__\s*\(\(.*?\)\)", "", statement))
+            if match and not re.match(r"\s*(typedef|static)\b", statement):
+                names.add(match[1])
+    return names
+
+
+def compare(findings, left, left_name, right, right_name):
+    findings += [f"{name}: in {left_name}, not in {right_name}" for name in sorted(left - right)]
+    findings += [f"{name}: in {right_name}, not in {left_name}" for name in sorted(right - left)]
+
+
+def main():
+    if len(sys.argv) != 4:
+        sys.exit("usage: check_symbols.py LIB MAP HEADERDIR")
+    library, map_path, headers = sys.argv[1:]
+    shared = ".so" in os.path.basename(library)
+    findings = []
+    symbols = exported(library, shared)
+    compare(findings, set(symbols), "the library", mapped(map_path), "the map")
+    compare(findings, declared(headers), "the headers", mapped(map_path), "the map")
+    if shared:
+        findings += [f"{name}: has no version" for name, version in symbols.items() if not version]
+        for needed in re.findall(r"NEEDED.*\[(.*)\]", output("readelf", "-d", library)):
+            if not NEEDED.fullmatch(needed):
+                findings.append(f"{needed}: needed by the library")
+        for name in re.findall(r"\bU ([^@\s]+)", output("nm", "-D", "-u", library)):
+            if re.sub(r"^__(\w+)_chk$", r"\1", name) in ENDING_CALLS | PRINTING_CALLS:
+                findings.append(f"{name}: imported, but the library never exits, aborts or prints")
+    report("symbols", findings)
+
+
+if __name__ == "__main__":
+    main()

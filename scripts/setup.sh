@@ -1,0 +1,54 @@
+#!/bin/bash
+# Installs the Debian packages that a make target needs, if any is missing: setup.sh build|demo|test
+set -eu
+
+build="gcc libc6-dev cmake ninja-build pkg-config liburing-dev libxxhash-dev scdoc"
+demo="$build"
+test="$build g++ clang libclang-rt-14-dev clang-format clang-tidy cppcheck python3"
+
+case "${1:-}" in
+build) wanted=$build ;;
+demo) wanted=$demo ;;
+test) wanted=$test ;;
+*)
+        echo "usage: setup.sh build|demo|test" >&2
+        exit 2
+        ;;
+esac
+
+# Other systems bring their own packages; the build names what it does not find.
+command -v dpkg-query >/dev/null && command -v apt-get >/dev/null || exit 0
+
+# One query; a package that is unknown or removed does not show up as "installed".
+# shellcheck disable=SC2086
+installed=" $(dpkg-query -W -f '${db:Status-Status}:${Package} ' $wanted 2>/dev/null || true)"
+missing=""
+for package in $wanted; do
+        case "$installed" in
+        *" installed:$package "*) ;;
+        *) missing="$missing $package" ;;
+        esac
+done
+[ -n "$missing" ] || exit 0
+
+if [ "$(id -u)" = 0 ]; then
+        as_root=""
+elif sudo -n true 2>/dev/null; then
+        as_root="sudo -n"
+else
+        echo "missing packages; install them with: sudo apt-get install$missing" >&2
+        exit 1
+fi
+
+echo "installing:$missing"
+apt="$as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+# The lists may be absent or old; if they cannot be fetched, the install below says what is wrong.
+$apt update >"$log" 2>&1 || true
+# shellcheck disable=SC2086
+if ! $apt install -y --no-install-recommends $missing >>"$log" 2>&1; then
+        tail -20 "$log" >&2
+        echo "cannot install:$missing" >&2
+        exit 1
+fi

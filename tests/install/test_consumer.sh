@@ -1,0 +1,72 @@
+#!/bin/bash
+# builds: normal
+# Does an installed Belay serve a program that knows only pkg-config or CMake?
+set -euo pipefail
+
+top=$TMPDIR/top
+make -C "$TEST_SRC" --no-print-directory install DESTDIR="$top" PREFIX=/opt/belay >"$TMPDIR/install.log"
+root=$top/opt/belay
+for file in bin/belay bin/belay-bench include/belay/belay.h lib/libbelay.a lib/libbelay.so.0 \
+        lib/pkgconfig/belay.pc lib/cmake/belay/belayConfig.cmake; do
+        [ -e "$root/$file" ] || { echo "not installed: $file"; exit 1; }
+done
+for source in "$TEST_SRC"/docs/man/*.scd; do
+        page=$(basename "$source" .scd)
+        [ -s "$root/share/man/man${page##*.}/$page" ] || { echo "not installed: $page"; exit 1; }
+done
+if find "$top" -type f -not -path "$root/*" | grep .; then
+        echo "installed outside the prefix"
+        exit 1
+fi
+
+mkdir "$TMPDIR/program"
+cd "$TMPDIR/program"
+cat >program.c <<'END'
+#include <belay/belay.h>
+#include <stdio.h>
+
+int main(void)
+{
+        struct belay_config *config = NULL;
+
+        if (belay_config_new(&config) != 0)
+                return 1;
+        belay_config_delete(&config);
+        puts(belay_version_text());
+        return 0;
+}
+END
+cp program.c program.cc
+cat >CMakeLists.txt <<'END'
+cmake_minimum_required(VERSION 3.25)
+project(program LANGUAGES C)
+find_package(belay 0.1 REQUIRED)
+add_executable(shared program.c)
+target_link_libraries(shared PRIVATE belay::belay)
+add_executable(static program.c)
+target_link_libraries(static PRIVATE belay::belay_static)
+END
+
+export PKG_CONFIG_PATH=$root/lib/pkgconfig LD_LIBRARY_PATH=$root/lib
+version=$(pkg-config --modversion belay)
+said() { # COMMAND: it prints the version
+        local text
+        text=$("$@")
+        [ "$text" = "$version" ] || { echo "$1 says '$text', not '$version'"; exit 1; }
+}
+
+# pkg-config quotes its flags for a shell.
+eval "cc program.c -o by_pkg_config $(pkg-config --cflags --libs belay)"
+eval "c++ program.cc -o by_cxx $(pkg-config --cflags --libs belay)"
+eval "cc program.c -o by_archive $(pkg-config --cflags belay) '$root/lib/libbelay.a'" \
+        "$(pkg-config --static --libs-only-other belay)"
+said ./by_pkg_config
+said ./by_cxx
+cmake -S . -B out -DCMAKE_PREFIX_PATH="$root" >cmake.log || { cat cmake.log; exit 1; }
+cmake --build out >cmake.log || { cat cmake.log; exit 1; }
+said out/shared
+
+unset LD_LIBRARY_PATH
+said ./by_archive
+said out/static
+echo "belay $version serves C, C++, pkg-config and CMake programs"
