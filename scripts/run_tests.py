@@ -126,7 +126,9 @@ def run(test, scratch, keep):
     if test.missing:
         return "not built", 0.0, ""
     tmp = tempfile.mkdtemp(prefix=test.name.replace("/", "_") + ".", dir=scratch)
-    env = dict(os.environ, TMPDIR=tmp, PYTHONDONTWRITEBYTECODE="1")
+    # A user's own options must not steer the tests.
+    env = {k: v for k, v in os.environ.items() if not k.startswith("BELAY_")}
+    env.update(TMPDIR=tmp, PYTHONDONTWRITEBYTECODE="1")
     for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "DESTDIR"):  # of the make that runs us
         env.pop(name, None)
     if test.build:

@@ -386,23 +386,36 @@ static int publish(struct draft *d)
         return rc;
 }
 
-int draft_publish(struct draft **draft, struct draft_result *out)
+static void discard(struct draft **draft)
 {
         struct draft *d = *draft;
-        int rc = publish(d);
-        if (rc == 0)
-                *out = d->result;
-        draft_abort(draft);
+        struct pool *p = d->p;
+        *draft = NULL;
+        version_delete(p, d->v);
+        budget_free(p->budget, d->old);
+        budget_free(p->budget, d->manifest);
+        p->draft = NULL;
+        p->writer.written = 0;
+        budget_free(p->budget, d);
+}
+
+int draft_publish(struct draft **draft, struct draft_result *out)
+{
+        int rc = publish(*draft);
+        if (rc == 0) {
+                *out = (*draft)->result;
+                discard(draft);
+        } else {
+                draft_abort(draft);
+        }
         return rc;
 }
 
 void draft_abort(struct draft **draft)
 {
-        struct draft *d = *draft;
-        *draft = NULL;
-        if (!d)
+        if (!*draft)
                 return;
-        struct pool *p = d->p;
+        struct pool *p = (*draft)->p;
         /* A cancel that fails leaves the pool broken: nothing will be written to the slots that go
          * back here. The caller's error is the one that counts. */
         char text[ERR_TEXT_BYTES];
@@ -410,9 +423,7 @@ void draft_abort(struct draft **draft)
         memcpy(text, err_text(), sizeof(text));
         if (writer_cancel(p))
                 err_restore(code, text);
-        version_delete(p, d->v);
-        budget_free(p->budget, d->old);
-        budget_free(p->budget, d->manifest);
-        p->draft = NULL;
-        budget_free(p->budget, d);
+        discard(draft);
+        /* It may have failed for lack of memory; the next one begins with all there is. */
+        pool_drop_spares(p);
 }

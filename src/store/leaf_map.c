@@ -28,11 +28,21 @@ struct leaf *leaf_new(struct pool *p, const struct region_desc *d, uint64_t leaf
         return l;
 }
 
-void pool_keep_spare(struct pool *p, struct leaf *l)
+static void keep_spare(struct pool *p, struct leaf *l)
 {
         l->next = p->spare;
         p->spare = l;
         p->spare_count++;
+}
+
+void pool_drop_spares(struct pool *p)
+{
+        while (p->spare) {
+                struct leaf *l = p->spare;
+                p->spare = l->next;
+                budget_free(p->budget, l);
+        }
+        p->spare_count = 0;
 }
 
 void leaf_release(struct pool *p, struct leaf *l)
@@ -45,7 +55,7 @@ void leaf_release(struct pool *p, struct leaf *l)
         if (l->ref.offset)
                 space_unref(&p->space, l->ref.offset, leaf_length(l->count));
         if (l->count == LEAF_ENTRIES)
-                pool_keep_spare(p, l);
+                keep_spare(p, l);
         else
                 budget_free(p->budget, l);
 }

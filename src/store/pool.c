@@ -434,11 +434,7 @@ int pool_close(struct pool **pool)
         while (p->version_count)
                 version_delete(p, p->versions[--p->version_count]);
         version_delete(p, p->limbo);
-        while (p->spare) {
-                struct leaf *l = p->spare;
-                p->spare = l->next;
-                budget_free(p->budget, l);
-        }
+        pool_drop_spares(p);
         int rc = p->media ? p->media->ops->close(p->media) : 0;
         writer_delete(p);
         if (p->space.budget)

@@ -165,6 +165,7 @@ int leaf_load(struct pool *p, const struct stored_region *r, uint64_t leaf,
               struct leaf_entry *entries);
 /* Bytes of the file that can be read: what the superblock and the file agree on. */
 uint64_t pool_readable_bytes(const struct pool *p);
-void pool_keep_spare(struct pool *p, struct leaf *l);
+/* Frees the leaves that wait for the next draft. */
+void pool_drop_spares(struct pool *p);
 
 #endif

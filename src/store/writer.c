@@ -215,6 +215,5 @@ int writer_cancel(struct pool *p)
                 close_extent(p);
         int rc = reap_all(p);
         p->writer.failed = 0;
-        p->writer.written = 0;
         return rc;
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Check the hashes of tools/belay_reader.py against values computed with the reference implementation (xxhash 0.8.1).
 
-BELAY_SRC is the top of the project; without it, the place of this file tells. Exit status 0 = all values match.
+TEST_SRC is the top of the project; without it, the place of this file tells. Exit status 0 = all values match.
 """
 
 import importlib.util
@@ -80,7 +80,7 @@ def make_input(size):
 
 def load_reader():
     """The reader as a module."""
-    top = os.environ.get("BELAY_SRC") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+    top = os.environ.get("TEST_SRC") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
     sys.dont_write_bytecode = True
     spec = importlib.util.spec_from_file_location("belay_reader", os.path.join(top, "tools", "belay_reader.py"))
     reader = importlib.util.module_from_spec(spec)

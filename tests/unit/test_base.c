@@ -1,0 +1,177 @@
+/* Options, names, hashes, error text. */
+#include "base/base_int.h"
+#include "check.h"
+#include <errno.h>
+
+static void test_option_order(void)
+{
+        struct options o;
+        char value[64];
+        options_init(&o);
+        CHECK_EQ(o.number[OPT_VERSIONS], 2);
+        CHECK_EQ(o.number[OPT_BLOCK], 16384);
+        CHECK_STR(o.pool, "belay.pool");
+        static const char text[] = "# comment\n\n versions = 3 \nblock=64KiB\npool = a b=c\n";
+        CHECK_EQ(options_set_text(&o, text, sizeof(text) - 1, "f"), 0);
+        CHECK_STR(o.pool, "a b=c");
+        CHECK_EQ(setenv("BELAY_VERSIONS", "4", 1), 0);
+        CHECK_EQ(options_set_environment(&o), 0);
+        CHECK_EQ(o.number[OPT_VERSIONS], 4);
+        CHECK_EQ(o.number[OPT_BLOCK], 65536);
+        /* A weaker source does not override a stronger one. */
+        CHECK_EQ(options_set(&o, "versions", "9", SOURCE_FILE), 0);
+        CHECK_EQ(o.number[OPT_VERSIONS], 4);
+        CHECK_EQ(options_set(&o, "versions", "5", SOURCE_SETTER), 0);
+        CHECK_EQ(o.number[OPT_VERSIONS], 5);
+        CHECK_EQ(options_get(&o, "block", value, sizeof(value)), 0);
+        CHECK_STR(value, "64KiB");
+        CHECK_EQ(options_get(&o, "media", value, sizeof(value)), 0);
+        CHECK_STR(value, "auto");
+        CHECK_EQ(options_get(&o, "block", value, 3), -ENOSPC);
+        CHECK_EQ(unsetenv("BELAY_VERSIONS"), 0);
+}
+
+static void refused(const char *key, const char *value, const char *says)
+{
+        struct options o;
+        struct options before;
+        options_init(&o);
+        before = o;
+        CHECK_EQ(options_set(&o, key, value, SOURCE_SETTER), -EINVAL);
+        CHECK_HAS(err_text(), says);
+        CHECK_MEM(&o, &before, sizeof(o));
+}
+
+static void test_option_refusal(void)
+{
+        refused("version", "3", "did you mean 'versions'?");
+        refused("polo", "x", "did you mean 'pool'?");
+        refused("versions", "0", "from 1 to 63");
+        refused("versions", "-1", "from 1 to 63");
+        refused("versions", "3x", "from 1 to 63");
+        refused("block", "100", "power of two");
+        refused("block", "2MiB", "power of two");
+        refused("limit", "18446744073709551616", "size");
+        refused("limit", "99999999T", "size");
+        refused("media", "tape", "auto|file|mapped");
+        refused("pool", "", "1 to 4095 bytes");
+        struct options o;
+        options_init(&o);
+        CHECK_EQ(options_set_text(&o, "versions = 3\nnonsense\n", 22, "my.conf"), -EINVAL);
+        CHECK_HAS(err_text(), "my.conf, line 2");
+        CHECK_EQ(setenv("BELAY_VERSIOS", "4", 1), 0);
+        CHECK_EQ(options_set_environment(&o), -EINVAL);
+        CHECK_HAS(err_text(), "BELAY_VERSIOS");
+        CHECK_HAS(err_text(), "did you mean 'versions'?");
+        CHECK_EQ(unsetenv("BELAY_VERSIOS"), 0);
+}
+
+static void test_names(void)
+{
+        char longest[BELAY_MAX_NAME + 2];
+        memset(longest, 'a', sizeof(longest));
+        longest[BELAY_MAX_NAME + 1] = '\0';
+        CHECK_EQ(name_check(longest), -ENAMETOOLONG);
+        longest[BELAY_MAX_NAME] = '\0';
+        CHECK_EQ(name_check(longest), 0);
+        CHECK_EQ(name_check("grid/ρ ü 温度 '\""), 0);
+        CHECK_EQ(name_check(""), -EINVAL);
+        CHECK_EQ(name_check(NULL), -EINVAL);
+        CHECK_EQ(name_check("a\nb"), -EINVAL);
+        CHECK_EQ(name_check("a\x7f"), -EINVAL);
+        CHECK_EQ(name_check("\xc0\xaf"), -EINVAL);
+        CHECK_EQ(name_check("\xed\xa0\x80"), -EINVAL);
+        CHECK_EQ(name_check("\xf5\x80\x80\x80"), -EINVAL);
+        CHECK_EQ(name_check("ends\xe2\x82"), -EINVAL);
+}
+
+static void test_name_index(void)
+{
+        struct name_slot slots[] = {{5, 0}, {1, 1}, {5, 2}, {9, 3}};
+        names_sort(slots, ARRAY_LEN(slots));
+        CHECK_EQ(names_find(slots, ARRAY_LEN(slots), 0), 0);
+        CHECK_EQ(names_find(slots, ARRAY_LEN(slots), 5), 1);
+        CHECK_EQ(names_find(slots, ARRAY_LEN(slots), 6), 3);
+        CHECK_EQ(names_find(slots, ARRAY_LEN(slots), 10), 4);
+}
+
+/* All variants this CPU can run give one value: pools move between machines. */
+static void test_hash_variants(void)
+{
+        static uint8_t data[70000];
+        for (size_t i = 0; i < sizeof(data); i++)
+                data[i] = (uint8_t)(i * 2654435761u >> 13);
+        static const size_t lengths[] = {32, 33, 64, 128, 240, 241, 1024, 4096, 16384, 65537};
+        for (size_t i = 0; i < ARRAY_LEN(lengths); i++) {
+                struct hash128 h = xxh3_bytes_base(data, lengths[i]);
+                struct hash128 o = xxh3_object_base(data, lengths[i]);
+                CHECK(hash_equal(hash_bytes(data, lengths[i]), h));
+                CHECK(hash_equal(hash_object(data, lengths[i]), o));
+#if defined(__x86_64__)
+                if (__builtin_cpu_supports("avx2"))
+                        CHECK(hash_equal(xxh3_bytes_avx2(data, lengths[i]), h));
+                if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+                        CHECK(hash_equal(xxh3_bytes_avx512(data, lengths[i]), h));
+#endif
+                data[lengths[i] - 1] ^= 1;
+                CHECK(!hash_equal(hash_bytes(data, lengths[i]), h));
+                data[lengths[i] - 1] ^= 1;
+        }
+        /* Bytes 16 … 31 of an object do not count. */
+        struct hash128 before = hash_object(data, 100);
+        data[16] ^= 0xff;
+        data[31] ^= 0xff;
+        CHECK(hash_equal(hash_object(data, 100), before));
+        data[32] ^= 1;
+        CHECK(!hash_equal(hash_object(data, 100), before));
+}
+
+static void test_error_text(void)
+{
+        CHECK_EQ(err_set(-EIO, "inner %d", 7), -EIO);
+        CHECK_EQ(err_wrap(BELAY_E_CHECKPOINT, "outer"), BELAY_E_CHECKPOINT);
+        CHECK_STR(err_text(), "outer: inner 7");
+        CHECK_EQ(err_code(), BELAY_E_CHECKPOINT);
+        char big[4 * ERR_TEXT_BYTES];
+        memset(big, 'x', sizeof(big) - 1);
+        big[sizeof(big) - 1] = '\0';
+        (void)err_set(-EIO, "%s", big);
+        CHECK_EQ(strlen(err_text()), ERR_TEXT_BYTES - 1);
+        (void)err_wrap(-EIO, "%s", big);
+        char shown[8];
+        CHECK_STR(printable("a\x1b[2Jb\n", shown, sizeof(shown)), "a?[2Jb?");
+        CHECK_HAS(code_text(-ENOSPC), "space");
+        CHECK_STR(code_text(-5000), "unknown code");
+}
+
+static int seen;
+static void count(void *arg, enum belay_log_level level, const char *text)
+{
+        (void)arg;
+        CHECK(level <= BELAY_LOG_WARN);
+        CHECK_HAS(text, "message");
+        seen++;
+}
+
+static void test_log_sink(void)
+{
+        log_emit(BELAY_LOG_ERROR, "message nobody hears");
+        log_set_sink(count, NULL, BELAY_LOG_WARN);
+        log_emit(BELAY_LOG_ERROR, "message %d", 1);
+        log_emit(BELAY_LOG_INFO, "message %d", 2);
+        log_set_sink(NULL, NULL, BELAY_LOG_ERROR);
+        log_emit(BELAY_LOG_ERROR, "message %d", 3);
+        CHECK_EQ(seen, 1);
+}
+
+int main(void)
+{
+        RUN(test_option_order);
+        RUN(test_option_refusal);
+        RUN(test_names);
+        RUN(test_name_index);
+        RUN(test_hash_variants);
+        RUN(test_error_text);
+        RUN(test_log_sink);
+        return 0;
+}
