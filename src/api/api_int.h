@@ -2,6 +2,7 @@
 #ifndef BELAY_API_INT_H
 #define BELAY_API_INT_H
 
+#include "api/api.h"
 #include "engine/engine.h"
 #include "restore/restore.h"
 
@@ -21,8 +22,5 @@ struct belay {
         uint64_t checkpoints, failed, restarts, total_written, last_blocked_ns;
         struct draft_result last;
 };
-
-/* Fills in defaults and the user's file and environment. */
-int config_load(struct options *o);
 
 #endif

@@ -29,8 +29,9 @@ void err_record(int code, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void err_record_outer(int code, const char *fmt, ...) PRINTF_LIKE(2, 3);
 const char *err_text(void);
 int err_code(void);
-/* Puts `text` back as this thread's error, for errors that were kept for later. */
-void err_restore(int code, const char *text);
+/* Puts `text` back as this thread's error, for errors that were kept for later. Returns the code.
+ */
+int err_restore(int code, const char *text);
 #define ERR_TEXT_BYTES 1024
 const char *code_text(int code);
 /* `name` made safe to print: control bytes become '?', long names are cut. Returns buf. */

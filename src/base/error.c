@@ -42,11 +42,12 @@ int err_code(void)
         return last.code;
 }
 
-void err_restore(int code, const char *text)
+int err_restore(int code, const char *text)
 {
         if (text != last.text)
                 snprintf(last.text, sizeof(last.text), "%s", text);
         last.code = code;
+        return code;
 }
 
 const char *code_text(int code)

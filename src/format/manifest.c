@@ -155,8 +155,10 @@ int manifest_next(struct manifest_cursor *c, struct region_desc *out, const uint
         uint32_t name = get_u16(p + 4);
         memcpy(d.name, q, name);
         d.name[name] = '\0';
-        if (strlen(d.name) != name || name_check(d.name) || region_desc_check(&d, who))
-                return err_wrap(BELAY_E_DATA, "%s", who);
+        if (strlen(d.name) != name || name_check(d.name))
+                return err_set(BELAY_E_DATA, "%s: its name is not valid", who);
+        if (region_desc_check(&d, who))
+                return err_restore(BELAY_E_DATA, err_text());
         if (d.bytes != get_u64(p + 24) || region_leaves(&d) != get_u64(p + 32))
                 return err_set(BELAY_E_DATA, "%s: size and shape do not agree", who);
         if (__builtin_add_overflow(c->sum, d.bytes, &c->sum))

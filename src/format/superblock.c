@@ -74,6 +74,8 @@ int superblock_decode(const uint8_t in[SUPER_BYTES], struct superblock *out)
             s.pool_bytes < FIRST_SLOT * SLOT_BYTES)
                 return err_set(BELAY_E_DATA, "superblock: pool size %llu is impossible",
                                (unsigned long long)s.pool_bytes);
+        if (s.generation == 0 || s.next_version == 0)
+                return err_set(BELAY_E_DATA, "superblock: generation or next version is 0");
         if (s.version_count > MAX_VERSIONS)
                 return err_set(BELAY_E_DATA, "superblock: %u versions, at most %u are possible",
                                s.version_count, MAX_VERSIONS);

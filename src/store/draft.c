@@ -56,7 +56,7 @@ static int settle(struct pool *p)
         s.generation++;
         int rc = write_superblock(p, &s);
         if (rc)
-                return err_set(rc, "write of the superblock of pool '%s': %s", p->path,
+                return err_set(rc, "write of the superblock of pool '%s': %s", p->label,
                                code_text(rc));
         p->super = s;
         p->super_at = 1 - p->super_at;
@@ -68,11 +68,11 @@ static int settle(struct pool *p)
 int draft_begin(struct pool *p, uint32_t regions, struct draft **out)
 {
         if (p->options.readonly)
-                return err_set(-EROFS, "pool '%s' is open for reading only", p->path);
+                return err_set(-EROFS, "pool '%s' is open for reading only", p->label);
         if (p->broken)
-                return err_set(BELAY_E_BROKEN, "pool '%s': close and open it again", p->path);
+                return err_set(BELAY_E_BROKEN, "pool '%s': close and open it again", p->label);
         if (p->draft)
-                return err_set(-EBUSY, "pool '%s': a version is already being written", p->path);
+                return err_set(-EBUSY, "pool '%s': a version is already being written", p->label);
         if (regions > MAX_REGIONS)
                 return err_set(-EINVAL, "%u regions; a version can have %u", regions, MAX_REGIONS);
         int rc = settle(p);
@@ -278,7 +278,7 @@ static int write_manifest(struct draft *d)
         v->manifest_bytes = (uint32_t)at;
         rc = media_write_now(p->media, d->manifest, d->manifest_room, offset);
         p->writer.written += d->manifest_room;
-        return rc ? err_set(rc, "write of the manifest to pool '%s': %s", p->path, code_text(rc))
+        return rc ? err_set(rc, "write of the manifest to pool '%s': %s", p->label, code_text(rc))
                   : 0;
 }
 
@@ -354,7 +354,7 @@ static int flip(struct draft *d)
                 d->v = NULL;
                 p->super.next_version = s.next_version;
                 p->super.generation = s.generation;
-                return err_set(rc, "write of the superblock of pool '%s': %s", p->path,
+                return err_set(rc, "write of the superblock of pool '%s': %s", p->label,
                                code_text(rc));
         }
         adopt(p, &s, d->v, keep, kept);
@@ -378,7 +378,7 @@ static int publish(struct draft *d)
         plat_point("pool.barrier_data");
         rc = p->media->ops->barrier(p->media);
         if (rc)
-                return err_set(rc, "flush of pool '%s': %s", p->path, code_text(rc));
+                return err_set(rc, "flush of pool '%s': %s", p->label, code_text(rc));
         d->result.version = d->v->number;
         d->result.written_bytes = p->writer.written + SUPER_BYTES;
         rc = flip(d);
@@ -422,7 +422,7 @@ void draft_abort(struct draft **draft)
         int code = err_code();
         memcpy(text, err_text(), sizeof(text));
         if (writer_cancel(p))
-                err_restore(code, text);
+                (void)err_restore(code, text);
         discard(draft);
         /* It may have failed for lack of memory; the next one begins with all there is. */
         pool_drop_spares(p);

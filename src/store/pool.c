@@ -13,6 +13,19 @@
 
 /* ---- path ---------------------------------------------------------------------------------- */
 
+/* Error texts are bounded and must have room for the reason. Control characters would reach
+ * terminals and logs. */
+static void label_path(const char *path, char *label, size_t bytes)
+{
+        size_t length = strlen(path);
+        if (length < bytes) {
+                printable(path, label, bytes);
+                return;
+        }
+        memcpy(label, "…", 3);
+        printable(path + length - (bytes - 4), label + 3, bytes - 3);
+}
+
 struct place {
         int dir;
         const char *name;
@@ -24,6 +37,8 @@ struct place {
 static int place_open(const char *path, struct place *out)
 {
         char parent[4096];
+        char label[200];
+        label_path(path, label, sizeof(label));
         const char *slash = strrchr(path, '/');
         size_t n = slash ? (size_t)(slash - path) : 0;
         if (strlen(path) >= sizeof(parent))
@@ -34,12 +49,12 @@ static int place_open(const char *path, struct place *out)
         const char *dir = !slash ? "." : n == 0 ? "/" : parent;
         out->name = slash ? slash + 1 : path;
         if (out->name[0] == '\0' || strcmp(out->name, ".") == 0 || strcmp(out->name, "..") == 0)
-                return err_set(-EISDIR, "the path of the pool '%s' names a directory", path);
+                return err_set(-EISDIR, "the path of the pool '%s' names a directory", label);
         out->dir = plat->openat(PLAT_CWD, dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
         if (out->dir == -EACCES) /* a directory that may be searched but not listed */
                 out->dir = plat->openat(PLAT_CWD, dir, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
         if (out->dir < 0)
-                return err_set(out->dir, "directory of pool '%s': %s", path, code_text(out->dir));
+                return err_set(out->dir, "directory of pool '%s': %s", label, code_text(out->dir));
         return 0;
 }
 
@@ -229,7 +244,7 @@ static int open_media(struct pool *p, const struct place *at, int fd, const stru
                         (void)media_close_fds(&m);
                         return err_set(direct,
                                        "option direct is on, and pool '%s' cannot be opened so: %s",
-                                       p->path, code_text(direct));
+                                       p->label, code_text(direct));
                 }
         }
         return media_file_new(m, o, &p->media);
@@ -255,7 +270,7 @@ static int read_superblocks(struct pool *p, struct superblock *out, uint32_t *at
                         snprintf(p->super_state[i], sizeof(p->super_state[i]), "%.*s",
                                  (int)sizeof(p->super_state[i]) - 1, err_text());
                         if (rc == BELAY_E_FORMAT && memcmp(buf, "BLYSUPER", 8) == 0)
-                                return err_wrap(rc, "pool '%s'", p->path);
+                                return err_wrap(rc, "pool '%s'", p->label);
                         if (rc == BELAY_E_DATA && memcmp(buf, "BLYSUPER", 8) == 0)
                                 worst = rc;
                 } else if (!found || s.generation > out->generation) {
@@ -267,9 +282,10 @@ static int read_superblocks(struct pool *p, struct superblock *out, uint32_t *at
         if (found)
                 return 0;
         if (worst == BELAY_E_FORMAT)
-                return err_set(worst, "file '%s' is not a Belay pool; it was not changed", p->path);
+                return err_set(worst, "file '%s' is not a Belay pool; it was not changed",
+                               p->label);
         return err_set(worst, "pool '%s': both superblocks are damaged (%s); it was not changed",
-                       p->path, p->super_state[0]);
+                       p->label, p->super_state[0]);
 }
 
 /* Slots that a version of unknown extent may use: all that exist. */
@@ -291,7 +307,7 @@ static int load_versions(struct pool *p)
                 p->versions[p->version_count++] = v;
                 if (v->unreadable) {
                         unknown = true;
-                        log_emit(BELAY_LOG_WARN, "pool '%s': version %llu is damaged: %s", p->path,
+                        log_emit(BELAY_LOG_WARN, "pool '%s': version %llu is damaged: %s", p->label,
                                  (unsigned long long)v->number, v->damage);
                 }
         }
@@ -301,7 +317,7 @@ static int load_versions(struct pool *p)
                          "pool '%s' is damaged; its space is kept as it is. Set the option damaged "
                          "to drop to "
                          "let damaged versions go",
-                         p->path);
+                         p->label);
         }
         return 0;
 }
@@ -331,6 +347,9 @@ static int load(struct pool *p)
         return load_versions(p);
 }
 
+/* A writer that publishes hundreds of versions a second loses this race to a reader within a few tries. */
+#define LOAD_ATTEMPTS 100
+
 /* A reader beside a live writer may meet a list that is just being replaced; the next try sees the
  * new one. */
 static int load_steady(struct pool *p)
@@ -340,7 +359,7 @@ static int load_steady(struct pool *p)
                 bool damaged = rc == BELAY_E_DATA;
                 for (uint32_t i = 0; i < p->version_count; i++)
                         damaged |= p->versions[i]->unreadable;
-                if (!damaged || !p->options.readonly || attempt == 5 || pool_changed(p) != 1)
+                if (!damaged || !p->options.readonly || attempt == LOAD_ATTEMPTS || pool_changed(p) != 1)
                         return rc;
                 while (p->version_count)
                         version_delete(p, p->versions[--p->version_count]);
@@ -358,7 +377,7 @@ int pool_changed(struct pool *p)
         struct plat_stat st;
         int rc = plat->fstat(p->media->fd, &st);
         if (rc)
-                return err_set(rc, "pool '%s': %s", p->path, code_text(rc));
+                return err_set(rc, "pool '%s': %s", p->label, code_text(rc));
         p->media->bytes = st.bytes;
         rc = read_superblocks(p, &s, &at);
         return rc ? rc : s.generation != p->super.generation;
@@ -371,16 +390,16 @@ static int open_at(struct pool *p, const struct place *at)
 {
         struct plat_stat st;
         int fd = -1;
-        int rc = open_file(p->path, at, p->options.readonly, &fd);
+        int rc = open_file(p->label, at, p->options.readonly, &fd);
         if (rc)
                 return rc;
         rc = plat->fstat(fd, &st);
         if (rc)
-                rc = err_set(rc, "pool '%s': %s", p->path, code_text(rc));
+                rc = err_set(rc, "pool '%s': %s", p->label, code_text(rc));
         if (rc == 0)
-                rc = check_file(p->path, &st, p->options.readonly);
+                rc = check_file(p->label, &st, p->options.readonly);
         if (rc == 0 && !p->options.readonly)
-                rc = lock_pool(p->path, fd);
+                rc = lock_pool(p->label, fd);
         /* Only now is the size certain: until the lock was held another process could grow the
          * file. */
         if (rc == 0)
@@ -389,7 +408,7 @@ static int open_at(struct pool *p, const struct place *at)
                 rc = err_set(BELAY_E_FORMAT,
                              "file '%s' has %llu bytes and is not a Belay pool, or is cut off; it "
                              "was not changed",
-                             p->path, (unsigned long long)st.bytes);
+                             p->label, (unsigned long long)st.bytes);
         if (rc) {
                 (void)plat->close(fd);
                 return rc;
@@ -410,6 +429,7 @@ int pool_open(const struct pool_options *o, struct pool **out)
                 return -ENOMEM;
         }
         memcpy(p->path, o->path, strlen(o->path) + 1);
+        label_path(p->path, p->label, sizeof(p->label));
         p->options = *o;
         p->options.path = p->path;
         p->budget = o->budget;
@@ -441,7 +461,7 @@ int pool_close(struct pool **pool)
                 space_delete(&p->space);
         budget_free(p->budget, p->scratch);
         if (rc)
-                rc = err_set(rc, "close of pool '%s': %s", p->path, code_text(rc));
+                rc = err_set(rc, "close of pool '%s': %s", p->label, code_text(rc));
         budget_free(p->budget, p);
         return rc;
 }
@@ -468,7 +488,7 @@ void pool_mark_damaged(struct pool *p, struct version *v, const char *damage)
 {
         v->flags |= VERSION_DAMAGED;
         printable(damage, v->damage, sizeof(v->damage));
-        log_emit(BELAY_LOG_WARN, "pool '%s': version %llu is damaged: %s", p->path,
+        log_emit(BELAY_LOG_WARN, "pool '%s': version %llu is damaged: %s", p->label,
                  (unsigned long long)v->number, v->damage);
 }
 

@@ -23,7 +23,8 @@ struct reader {
         struct pool *p;
         const struct stored_region *region;
         uint64_t version;
-        uint8_t *to;
+        uint64_t first, end; /* blocks wanted: first … end - 1 */
+        uint8_t *to;         /* place of the first one         */
         block_fn fn;
         void *arg;
         uint32_t head, tail; /* pieces in flight: head … tail - 1 */
@@ -41,10 +42,10 @@ static int deliver(struct reader *r, uint64_t block, const uint8_t *data, struct
                 int rc = err_set(BELAY_E_DATA,
                                  "version %llu, region '%s', block %llu of pool '%s': %s",
                                  (unsigned long long)r->version, d->name, (unsigned long long)block,
-                                 r->p->path, result ? code_text(result) : "its checksum is wrong");
+                                 r->p->label, result ? code_text(result) : "its checksum is wrong");
                 return r->fn ? r->fn(r->arg, block, NULL, bytes) : rc;
         }
-        uint8_t *place = r->to ? r->to + block * d->block_bytes : NULL;
+        uint8_t *place = r->to ? r->to + (block - r->first) * d->block_bytes : NULL;
         if (place && place != data)
                 memcpy(place, data, bytes);
         return r->fn ? r->fn(r->arg, block, data, bytes) : 0;
@@ -77,7 +78,7 @@ static int await(struct reader *r, struct piece *q)
                         return err_set(
                                 BELAY_E_BROKEN,
                                 "pool '%s': the state of its reads is unknown (%s); close it",
-                                r->p->path, code_text(rc));
+                                r->p->label, code_text(rc));
                 }
                 r->pieces[tag].done = true;
                 r->pieces[tag].result = result;
@@ -108,7 +109,7 @@ static int begin_piece(struct reader *r, struct piece *q, uint32_t tag)
         struct media *m = r->p->media;
         uint64_t start = q->offset / m->align * m->align;
         uint64_t end = align_up(q->offset + q->bytes, m->align);
-        uint8_t *place = r->to ? r->to + q->first * r->region->desc.block_bytes : NULL;
+        uint8_t *place = r->to ? r->to + (q->first - r->first) * r->region->desc.block_bytes : NULL;
         bool straight = place && start == q->offset && end == q->offset + q->bytes &&
                         (uintptr_t)place % m->align == 0;
         q->skew = (uint32_t)(q->offset - start);
@@ -130,10 +131,19 @@ static bool fits(const struct reader *r, const struct piece *q, uint32_t bytes)
         return align_up(q->offset + q->bytes + bytes, align) - start <= CHUNK_BYTES;
 }
 
+/* The wanted blocks of a leaf, as positions in it: *begin … result - 1. */
+static uint32_t wanted(const struct reader *r, uint64_t leaf, uint32_t *begin)
+{
+        uint64_t base = leaf * LEAF_ENTRIES;
+        *begin = (uint32_t)(max_u64(r->first, base) - base);
+        return (uint32_t)(min_u64(r->end, base + leaf_entries(&r->region->desc, leaf)) - base);
+}
+
 static int read_leaf_blocks(struct reader *r, uint64_t leaf)
 {
-        uint32_t count = leaf_entries(&r->region->desc, leaf);
-        for (uint32_t i = 0; i < count;) {
+        uint32_t i;
+        uint32_t count = wanted(r, leaf, &i);
+        while (i < count) {
                 if (r->tail - r->head == IO_DEPTH) {
                         int rc = finish_one(r);
                         if (rc)
@@ -160,13 +170,31 @@ static int read_leaf_blocks(struct reader *r, uint64_t leaf)
         return 0;
 }
 
-/* A leaf that cannot be read: all its blocks are damaged. */
-static int lost_leaf(struct reader *r, uint64_t leaf, int rc)
+static int finish_all(struct reader *r)
 {
-        if (!r->fn)
-                return rc;
-        for (uint32_t i = 0; i < leaf_entries(&r->region->desc, leaf); i++) {
+        while (r->head != r->tail) {
+                int rc = finish_one(r);
+                if (rc)
+                        return rc;
+        }
+        return 0;
+}
+
+/* A leaf that cannot be read: all its blocks are damaged, for the one reason that is this thread's
+ * error now. What came before it is delivered first. */
+static int lost_leaf(struct reader *r, uint64_t leaf)
+{
+        char text[ERR_TEXT_BYTES];
+        int code = err_code();
+        memcpy(text, err_text(), sizeof(text));
+        uint32_t i;
+        uint32_t count = wanted(r, leaf, &i);
+        int rc = finish_all(r);
+        if (rc || !r->fn)
+                return rc ? rc : err_restore(code, text);
+        for (; i < count; i++) {
                 uint64_t block = leaf * LEAF_ENTRIES + i;
+                (void)err_restore(code, text);
                 int end = r->fn(r->arg, block, NULL, block_length(&r->region->desc, block));
                 if (end)
                         return end;
@@ -176,36 +204,28 @@ static int lost_leaf(struct reader *r, uint64_t leaf, int rc)
 
 static int read_all(struct reader *r, const struct version *v, uint32_t region)
 {
-        for (uint64_t leaf = 0; leaf < region_leaves(&r->region->desc); leaf++) {
+        for (uint64_t leaf = r->first / LEAF_ENTRIES; leaf * LEAF_ENTRIES < r->end; leaf++) {
                 int rc = pool_read_leaf(r->p, v, region, leaf, r->entries);
-                if (rc) {
-                        /* Deliver what came before it first. */
-                        while (r->head != r->tail) {
-                                int before = finish_one(r);
-                                if (before)
-                                        return before;
-                        }
-                        rc = lost_leaf(r, leaf, rc);
-                } else {
-                        rc = read_leaf_blocks(r, leaf);
-                }
+                rc = rc ? lost_leaf(r, leaf) : read_leaf_blocks(r, leaf);
                 if (rc)
                         return rc;
         }
-        while (r->head != r->tail) {
-                int rc = finish_one(r);
-                if (rc)
-                        return rc;
-        }
-        return 0;
+        return finish_all(r);
 }
 
 int pool_read_region(struct pool *p, const struct version *v, uint32_t region, void *to,
                      block_fn fn, void *arg)
 {
+        uint64_t count = region_blocks(&v->regions[region].desc);
+        return pool_read_blocks(p, v, region, 0, count, to, fn, arg);
+}
+
+int pool_read_blocks(struct pool *p, const struct version *v, uint32_t region, uint64_t first,
+                     uint64_t count, void *to, block_fn fn, void *arg)
+{
         if (p->broken || p->draft)
                 return err_set(p->broken ? BELAY_E_BROKEN : -EBUSY,
-                               "pool '%s' cannot be read now: %s", p->path,
+                               "pool '%s' cannot be read now: %s", p->label,
                                p->broken ? "close and open it again"
                                          : "a version is being written");
         struct reader *r = budget_alloc(p->budget, sizeof(*r), "the reader");
@@ -214,6 +234,8 @@ int pool_read_region(struct pool *p, const struct version *v, uint32_t region, v
         r->p = p;
         r->region = &v->regions[region];
         r->version = v->number;
+        r->first = first;
+        r->end = first + count;
         r->to = to;
         r->fn = fn;
         r->arg = arg;
@@ -237,6 +259,6 @@ int pool_read_leaf(struct pool *p, const struct version *v, uint32_t region, uin
         }
         int rc = leaf_load(p, r, leaf, entries);
         return rc ? err_wrap(rc, "version %llu of pool '%s'", (unsigned long long)v->number,
-                             p->path)
+                             p->label)
                   : 0;
 }

@@ -87,6 +87,9 @@ typedef int (*block_fn)(void *arg, uint64_t block, const void *data, uint32_t by
  * damaged block ends the read with BELAY_E_DATA. */
 int pool_read_region(struct pool *p, const struct version *v, uint32_t region, void *to,
                      block_fn fn, void *arg);
+/* The same for `count` existing blocks from `first` on; `to` is the place of the first. */
+int pool_read_blocks(struct pool *p, const struct version *v, uint32_t region, uint64_t first,
+                     uint64_t count, void *to, block_fn fn, void *arg);
 /* The map entries of one leaf, for whoever wants to compare maps instead of data. */
 int pool_read_leaf(struct pool *p, const struct version *v, uint32_t region, uint64_t leaf,
                    struct leaf_entry entries[LEAF_ENTRIES]);

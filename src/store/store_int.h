@@ -134,6 +134,7 @@ int pool_take_slots(struct pool *p, uint64_t least, uint64_t most, uint64_t *off
 
 struct pool {
         char path[4096];
+        char label[200]; /* the path as messages show it: the end of a long one */
         struct pool_options options;
         struct budget *budget;
         struct media *media;

@@ -55,7 +55,7 @@ int version_index(struct pool *p, struct version *v)
                 if (a->key == b->key && strcmp(v->regions[a->position].desc.name, name) == 0)
                         return err_set(BELAY_E_DATA,
                                        "version %llu of pool '%s' has two regions '%s'",
-                                       (unsigned long long)v->number, p->path, name);
+                                       (unsigned long long)v->number, p->label, name);
         }
         return 0;
 }

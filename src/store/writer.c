@@ -27,7 +27,7 @@ static int grow(struct pool *p, uint64_t slots)
                                "pool '%s' has reached its limit of %llu bytes; raise the option "
                                "limit or keep "
                                "fewer versions",
-                               p->path, (unsigned long long)p->options.limit_bytes);
+                               p->label, (unsigned long long)p->options.limit_bytes);
         want = min_u64(want, limit);
         int rc = p->media->ops->grow(p->media, want * SLOT_BYTES);
         if (rc == -ENOSPC && want > now + slots) {
@@ -35,7 +35,7 @@ static int grow(struct pool *p, uint64_t slots)
                 rc = p->media->ops->grow(p->media, want * SLOT_BYTES);
         }
         if (rc)
-                return err_set(rc, "pool '%s' cannot grow by %llu bytes: %s", p->path,
+                return err_set(rc, "pool '%s' cannot grow by %llu bytes: %s", p->label,
                                (unsigned long long)(slots * SLOT_BYTES), code_text(rc));
         return space_extend(&p->space, want);
 }
@@ -59,7 +59,7 @@ int pool_take_slots(struct pool *p, uint64_t least, uint64_t most, uint64_t *off
                         taken = rc == 0 && space_take(s, least, most, &slot, &count);
                 }
                 if (!taken)
-                        return rc ? rc : err_set(-ENOSPC, "pool '%s' is full", p->path);
+                        return rc ? rc : err_set(-ENOSPC, "pool '%s' is full", p->label);
         }
         *offset = slot * SLOT_BYTES;
         *bytes = count * SLOT_BYTES;
@@ -95,11 +95,11 @@ static int reap(struct pool *p)
                 return err_set(BELAY_E_BROKEN,
                                "pool '%s': the state of its writes is unknown (%s); close and open "
                                "it again",
-                               p->path, code_text(rc));
+                               p->label, code_text(rc));
         }
         w->chunks[tag].in_flight = false;
         if (result && !w->failed)
-                w->failed = err_set(result, "write to pool '%s': %s", p->path, code_text(result));
+                w->failed = err_set(result, "write to pool '%s': %s", p->label, code_text(result));
         return 0;
 }
 
@@ -134,7 +134,7 @@ static int submit(struct pool *p)
                 rc = p->media->ops->write(p->media, c->buf, (uint32_t)bytes, w->extent, w->current);
                 if (rc) {
                         c->in_flight = false;
-                        rc = err_set(rc, "write to pool '%s': %s", p->path, code_text(rc));
+                        rc = err_set(rc, "write to pool '%s': %s", p->label, code_text(rc));
                 } else {
                         w->written += bytes;
                 }

@@ -1,0 +1,160 @@
+/* cli_args.c: the command line. One table of options; each command says which of them it takes. */
+#include "cli.h"
+#include <stdlib.h>
+
+static const struct {
+        const char *name;
+        char letter;
+        const char *value; /* NULL: a switch */
+        const char *help;
+} table[ARG_COUNT] = {
+        [ARG_HELP] = {"--help", 'h', NULL, "show this text"},
+        [ARG_JSON] = {"--json", 0, NULL, "print one JSON object instead of tables"},
+        [ARG_VERSION] = {"--version", 0, "N", "this version; without it, see above"},
+        [ARG_VERSIONS] = {"--versions", 0, "A B", "the two versions of one pool"},
+        [ARG_VERSION_A] = {"--version-a", 0, "N", "the version of the first pool (newest)"},
+        [ARG_VERSION_B] = {"--version-b", 0, "N", "the version of the second pool (newest)"},
+        [ARG_OUTPUT] = {"--output", 'o', "FILE", "where to write; - is standard output"},
+        [ARG_FORMAT] = {"--format", 0, "raw|npy", "npy for names that end in .npy, else raw"},
+        [ARG_DAMAGED] = {"--damaged", 0, "fail|zero",
+                         "damaged blocks: fail, or write zeros (fail)"},
+        [ARG_FORCE] = {"--force", 0, NULL, "replace FILE if it exists"},
+};
+
+static size_t distance(const char *a, const char *b)
+{
+        size_t row[64];
+        size_t nb = strlen(b);
+        if (nb >= ARRAY_LEN(row))
+                return SIZE_MAX;
+        for (size_t j = 0; j <= nb; j++)
+                row[j] = j;
+        for (size_t i = 1; a[i - 1] != '\0'; i++) {
+                size_t diagonal = row[0];
+                row[0] = i;
+                for (size_t j = 1; j <= nb; j++) {
+                        size_t change = diagonal + (a[i - 1] != b[j - 1]);
+                        size_t other = 1 + min_u64(row[j], row[j - 1]);
+                        diagonal = row[j];
+                        row[j] = min_u64(change, other);
+                }
+        }
+        return row[nb];
+}
+
+const char *nearest(const char *word, const char *const *words, size_t count)
+{
+        const char *found = words[0];
+        for (size_t i = 1; i < count; i++)
+                if (distance(word, words[i]) < distance(word, found))
+                        found = words[i];
+        return found;
+}
+
+static enum status unknown(const struct command *c, const char *word, size_t length)
+{
+        const char *names[ARG_COUNT] = {""};
+        size_t count = 0;
+        for (unsigned i = 0; i < ARG_COUNT; i++)
+                if (c->takes & TAKES(i))
+                        names[count++] = table[i].name;
+        char given[64];
+        snprintf(given, sizeof(given), "%.*s", (int)min_u64(length, sizeof(given) - 1), word);
+        return complain("%s: unknown option '%s'; did you mean '%s'?", c->name, given,
+                        nearest(given, names, count));
+}
+
+/* The option that `word` names, ARG_COUNT if it is none of this command's. */
+static unsigned find(const struct command *c, const char *word, size_t length)
+{
+        unsigned i = 0;
+        for (; i < ARG_COUNT; i++) {
+                if (!(c->takes & TAKES(i)))
+                        continue;
+                if (strlen(table[i].name) == length && memcmp(table[i].name, word, length) == 0)
+                        break;
+                if (length == 2 && table[i].letter && word[1] == table[i].letter)
+                        break;
+        }
+        return i;
+}
+
+/* Takes the option at argv[*at] and its values. */
+static enum status take(const struct command *c, int argc, char **argv, int *at, struct args *out)
+{
+        const char *word = argv[*at];
+        size_t length = strcspn(word, "=");
+        const char *value = word[length] == '=' ? word + length + 1 : NULL;
+        unsigned id = find(c, word, length);
+        if (id == ARG_COUNT)
+                return unknown(c, word, length);
+        out->given[id] = true;
+        if (!table[id].value)
+                return value ? complain("%s: %s takes no value", c->name, table[id].name) : FINE;
+        if (!value && *at + 1 < argc)
+                value = argv[++*at];
+        out->value[id] = value;
+        if (id == ARG_VERSIONS)
+                out->second = *at + 1 < argc ? argv[++*at] : NULL;
+        if (!value || (id == ARG_VERSIONS && !out->second))
+                return complain("%s: %s needs %s", c->name, table[id].name, table[id].value);
+        return FINE;
+}
+
+enum status args_parse(const struct command *c, int argc, char **argv, struct args *out)
+{
+        *out = (struct args){.words = must_alloc(((size_t)argc + 1) * sizeof(*out->words))};
+        bool options = true;
+        for (int i = 0; i < argc; i++) {
+                const char *word = argv[i];
+                if (options && strcmp(word, "--") == 0) {
+                        options = false;
+                } else if (options && word[0] == '-' && word[1] != '\0') {
+                        enum status status = take(c, argc, argv, &i, out);
+                        if (status != FINE)
+                                return status;
+                } else {
+                        out->words[out->count++] = word;
+                }
+        }
+        if (out->given[ARG_HELP])
+                return FINE;
+        if (out->count < c->least || out->count > c->most)
+                return complain("usage: belay %s %s", c->name, c->usage);
+        return FINE;
+}
+
+void args_delete(struct args *a)
+{
+        free(a->words);
+}
+
+void args_describe(const struct command *c)
+{
+        say("usage: belay %s %s", c->name, c->usage);
+        printf("\n%s\n\n", c->help);
+        for (unsigned i = 0; i < ARG_COUNT; i++) {
+                if (!(c->takes & TAKES(i)))
+                        continue;
+                char left[64];
+                char letter[8] = "";
+                if (table[i].letter)
+                        snprintf(letter, sizeof(letter), "-%c, ", table[i].letter);
+                snprintf(left, sizeof(left), "%s%s %s", letter, table[i].name,
+                         table[i].value ? table[i].value : "");
+                printf("  %-22s  %s\n", left, table[i].help);
+        }
+}
+
+uint64_t parse_version(const char *text)
+{
+        uint64_t n = 0;
+        bool good = text[0] != '\0';
+        for (const char *p = text; *p != '\0' && good; p++)
+                good = *p >= '0' && *p <= '9' && !__builtin_mul_overflow(n, UINT64_C(10), &n) &&
+                       !__builtin_add_overflow(n, (uint64_t)(*p - '0'), &n);
+        if (good && n > 0)
+                return n;
+        (void)complain("'%s' is no version number; `belay ls` lists them", text);
+        return 0;
+}

@@ -1,0 +1,220 @@
+/* cmd_export.c: belay export: one region as a file of its own. */
+#include "cli.h"
+#include <errno.h>
+#include <inttypes.h>
+
+struct export
+{
+        const struct args *args;
+        uint64_t asked; /* version, 0: newest */
+        bool npy, zero;
+        struct outfile out;
+        struct source source;
+        const struct version *v;
+        uint32_t region;
+        struct damages damages;
+        struct progress progress;
+        bool started; /* something was written to standard output */
+};
+
+/* ---- writing
+ * ------------------------------------------------------------------------------------- */
+
+static int put(struct export *w, const void *data, size_t bytes)
+{
+        w->started = true;
+        if (fwrite(data, 1, bytes, w->out.file) == bytes)
+                return 0;
+        return err_set(-errno, "'%s' cannot be written: %s", w->out.path, code_text(-errno));
+}
+
+static int on_block(void *arg, uint64_t block, const void *data, uint32_t bytes)
+{
+        static const uint8_t zeros[MAX_BLOCK_BYTES];
+        struct export *w = arg;
+        if (!data) {
+                damages_add_block(&w->damages, &w->source, w->v, w->region, block);
+                if (!w->zero)
+                        return BELAY_E_DATA;
+        }
+        progress_add(&w->progress, bytes);
+        return put(w, data ? data : zeros, bytes);
+}
+
+static enum status write_region(struct export *w)
+{
+        const struct region_desc *d = &w->v->regions[w->region].desc;
+        int rc = 0;
+        if (w->npy) {
+                char header[NPY_HEADER_BYTES] = {0};
+                size_t bytes = npy_header(d, header);
+                rc = put(w, header, bytes);
+        }
+        progress_begin(&w->progress, "export", d->bytes);
+        if (rc == 0)
+                rc = pool_read_region(w->source.pool, w->v, w->region, NULL, on_block, w);
+        progress_end(&w->progress);
+        if (w->damages.count && source_changed(&w->source))
+                return AGAIN;
+        if (rc && w->damages.count && !w->zero)
+                return complain("%s; --damaged zero writes zeros in its place",
+                                w->damages.list[0].text);
+        if (rc)
+                return complain("%s", err_text());
+        return FINE;
+}
+
+/* ---- telling
+ * --------------------------------------------------------------------------------------- */
+
+static void put_json(const struct export *w)
+{
+        const struct region_desc *d = &w->v->regions[w->region].desc;
+        struct json j;
+        json_begin(&j);
+        json_text(&j, "path", w->source.path);
+        json_number(&j, "version", w->v->number);
+        json_text(&j, "region", d->name);
+        json_text(&j, "type", type_name(d->type));
+        json_numbers(&j, "shape", d->dims, d->ndims);
+        json_number(&j, "bytes", d->bytes);
+        json_text(&j, "file", w->out.path);
+        json_text(&j, "format", w->npy ? "npy" : "raw");
+        json_number(&j, "blocks_zeroed", w->damages.blocks);
+        json_open(&j, "damaged", '[');
+        for (size_t i = 0; i < w->damages.count; i++) {
+                json_open(&j, NULL, '{');
+                json_number(&j, "block", w->damages.list[i].first);
+                json_number(&j, "count", w->damages.list[i].count);
+                json_text(&j, "damage", w->damages.list[i].text);
+                json_close(&j, '}');
+        }
+        json_close(&j, ']');
+        json_end(&j);
+}
+
+static enum status conclude(const struct export *w)
+{
+        const struct region_desc *d = &w->v->regions[w->region].desc;
+        for (size_t i = 0; i < w->damages.count; i++) {
+                const struct damage *x = &w->damages.list[i];
+                if (x->count > 1)
+                        (void)complain("%s (blocks %" PRIu64 " to %" PRIu64 "); zeros were written",
+                                       x->text, x->first, x->first + x->count - 1);
+                else
+                        (void)complain("%s; zeros were written", x->text);
+        }
+        if (w->damages.left_out)
+                (void)complain("... and %" PRIu64 " more blocks", w->damages.left_out);
+        if (w->args->given[ARG_JSON])
+                put_json(w);
+        else if (strcmp(w->out.path, "-") != 0)
+                say("%s: region '%s' of version %" PRIu64 ", %s %s, %s", w->out.path, d->name,
+                    w->v->number, type_text(d).s, dims_text(d->dims, d->ndims, " x ").s,
+                    size_text(d->bytes).s);
+        return w->damages.blocks ? FOUND : FINE;
+}
+
+/* ---- the command
+ * ------------------------------------------------------------------------------------- */
+
+static enum status find_region(struct export *w)
+{
+        const char *name = w->args->words[1];
+        w->v = source_version(&w->source, w->asked);
+        if (!w->v)
+                return TROUBLE;
+        if (w->v->unreadable)
+                return complain("version %" PRIu64 " of pool '%s' is damaged: %s", w->v->number,
+                                w->source.path, w->v->damage);
+        int64_t region = version_find(w->v, name);
+        if (region < 0)
+                return complain("version %" PRIu64
+                                " of pool '%s' has no region '%s'; `belay show` lists them",
+                                w->v->number, w->source.path, name);
+        w->region = (uint32_t)region;
+        return FINE;
+}
+
+static enum status attempt(void *arg)
+{
+        struct export *w = arg;
+        enum status status = source_open(w->args->words[0], &w->source);
+        if (status != FINE)
+                (void)complain("%s", err_text());
+        if (status == FINE)
+                status = find_region(w);
+        if (status == FINE)
+                status = outfile_open(&w->out);
+        if (status == FINE)
+                status = write_region(w);
+        if (status == FINE)
+                status = outfile_commit(&w->out);
+        if (status == FINE)
+                status = conclude(w);
+        outfile_discard(&w->out);
+        damages_clear(&w->damages);
+        source_close(&w->source);
+        /* What went to standard output cannot be taken back. */
+        if (status == AGAIN && w->started && strcmp(w->out.path, "-") == 0)
+                status = complain_changed(w->args->words[0]);
+        return status;
+}
+
+static bool ends_in(const char *text, const char *end)
+{
+        size_t n = strlen(text);
+        size_t m = strlen(end);
+        return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+/* Which of two words an option has; `no` when it is not given. */
+static enum status choice(const struct args *a, enum arg_id id, const char *no, const char *yes,
+                          bool *out)
+{
+        const char *value = a->value[id];
+        if (!value)
+                return FINE;
+        *out = strcmp(value, yes) == 0;
+        if (!*out && strcmp(value, no) != 0)
+                return complain("export: '%s' is neither %s nor %s", value, no, yes);
+        return FINE;
+}
+
+static enum status run(const struct args *a)
+{
+        struct export w = {.args = a};
+        if (!a->given[ARG_OUTPUT])
+                return complain("export: -o FILE is missing; - is standard output");
+        w.out = (struct outfile){.path = a->value[ARG_OUTPUT], .replace = a->given[ARG_FORCE]};
+        w.npy = ends_in(w.out.path, ".npy");
+        if (choice(a, ARG_FORMAT, "raw", "npy", &w.npy) ||
+            choice(a, ARG_DAMAGED, "fail", "zero", &w.zero))
+                return TROUBLE;
+        if (a->given[ARG_JSON] && strcmp(w.out.path, "-") == 0)
+                return complain("export: --json and -o - both write to standard output");
+        if (a->given[ARG_VERSION]) {
+                w.asked = parse_version(a->value[ARG_VERSION]);
+                if (!w.asked)
+                        return TROUBLE;
+        }
+        enum status status = while_changing(attempt, &w);
+        return status == AGAIN ? complain_changed(a->words[0]) : status;
+}
+
+const struct command cmd_export = {
+        .name = "export",
+        .usage = "POOL REGION -o FILE [--version N] [--format raw|npy] [--damaged fail|zero] "
+                 "[--force] [--json]",
+        .summary = "write a region to a file: raw bytes or .npy",
+        .help = "Writes one region of a version (the newest) to a file, as its bytes are or for "
+                "NumPy. The file\n"
+                "appears complete or not at all, with mode 0600. If a block is damaged nothing is "
+                "written,\n"
+                "unless --damaged zero puts zeros in its place; then the exit status is 1.",
+        .takes = TAKES(ARG_OUTPUT) | TAKES(ARG_VERSION) | TAKES(ARG_FORMAT) | TAKES(ARG_DAMAGED) |
+                 TAKES(ARG_FORCE) | TAKES(ARG_JSON) | TAKES(ARG_HELP),
+        .least = 2,
+        .most = 2,
+        .run = run,
+};
