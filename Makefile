@@ -12,7 +12,7 @@ help:
 	@echo 'make test       build, lint, check and run all tests (also under sanitizers)'
 	@echo 'make test-long  the tests that take minutes, and longer fuzzing'
 	@echo 'make build      executables in build/bin, libraries in build/lib'
-	@echo 'make bench      run belay-bench; BENCH=arguments (raw --quick)'
+	@echo 'make bench      run all experiments, results in build/bench; BENCH=arguments of belay-bench'
 	@echo 'make fuzz       fuzz every decoder; TIME=seconds for each (60)'
 	@echo 'make lint       clang-format, clang-tidy, cppcheck, gcc -fanalyzer'
 	@echo 'make format     clang-format in place'
@@ -36,7 +36,7 @@ build:
 	@scripts/setup.sh build
 	@scripts/build.sh $(BUILD)
 
-BENCH ?= raw --quick
+BENCH ?= all --json $(BUILD)/bench --dir $(BUILD)
 bench: build
 	@$(BUILD)/bin/belay-bench $(BENCH)
 

@@ -14,6 +14,7 @@
 
 struct plat_stat {
         uint64_t bytes;
+        uint64_t allocated; /* bytes that have a place on the medium */
         uint64_t device, inode;
         uint32_t mode;
         bool own; /* belongs to the user this process acts as */

@@ -71,6 +71,7 @@ static int sys_fstat(int fd, struct plat_stat *out)
         unsigned long kind = (unsigned long)fs.f_type & 0xffffffffUL;
         *out = (struct plat_stat){
                 .bytes = (uint64_t)st.st_size,
+                .allocated = (uint64_t)st.st_blocks * 512,
                 .device = st.st_dev,
                 .inode = st.st_ino,
                 .mode = st.st_mode & 07777,

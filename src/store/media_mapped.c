@@ -95,12 +95,15 @@ static const struct media_ops mapped_ops = {
 };
 
 /* Holes of a file made elsewhere (a sparse copy) are backed here, before anything is stored into
- * them. */
+ * them. Asking the file system to back what it has backed already takes time in proportion to the
+ * pool, so it is asked only then. */
 static int back_holes(struct mapped_media *d)
 {
-        if (!d->m.reserve)
-                return 0;
-        int rc = plat->fallocate(d->m.fd, 0, d->m.bytes);
+        struct plat_stat st;
+        int rc = plat->fstat(d->m.fd, &st);
+        if (rc || st.allocated >= d->m.bytes || !d->m.reserve)
+                return rc;
+        rc = plat->fallocate(d->m.fd, 0, d->m.bytes);
         return rc == -EOPNOTSUPP || rc == -ENOSYS ? 0 : rc;
 }
 

@@ -347,7 +347,8 @@ static int load(struct pool *p)
         return load_versions(p);
 }
 
-/* A writer that publishes hundreds of versions a second loses this race to a reader within a few tries. */
+/* A writer that publishes hundreds of versions a second loses this race to a reader within a few
+ * tries. */
 #define LOAD_ATTEMPTS 100
 
 /* A reader beside a live writer may meet a list that is just being replaced; the next try sees the
@@ -359,7 +360,8 @@ static int load_steady(struct pool *p)
                 bool damaged = rc == BELAY_E_DATA;
                 for (uint32_t i = 0; i < p->version_count; i++)
                         damaged |= p->versions[i]->unreadable;
-                if (!damaged || !p->options.readonly || attempt == LOAD_ATTEMPTS || pool_changed(p) != 1)
+                if (!damaged || !p->options.readonly || attempt == LOAD_ATTEMPTS ||
+                    pool_changed(p) != 1)
                         return rc;
                 while (p->version_count)
                         version_delete(p, p->versions[--p->version_count]);

@@ -21,7 +21,7 @@ static int grow(struct pool *p, uint64_t slots)
         uint64_t limit = p->options.limit_bytes ? p->options.limit_bytes / SLOT_BYTES
                                                 : MAX_POOL_BYTES / SLOT_BYTES;
         uint64_t now = p->space.slots;
-        uint64_t want = now + max_u64(slots, max_u64(GROW_SLOTS, now / 8));
+        uint64_t want = now + max_u64(slots, max_u64(GROW_SLOTS, now / 16));
         if (now + slots > limit)
                 return err_set(-ENOSPC,
                                "pool '%s' has reached its limit of %llu bytes; raise the option "

@@ -126,6 +126,51 @@ static void test_hash_variants(void)
         CHECK(!hash_equal(hash_object(data, 100), before));
 }
 
+#if defined(__x86_64__)
+/* The register state in use (XGETBV with ECX = 1): bit 2 is set while an upper half is not zero. */
+static bool wide_registers_dirty(void)
+{
+        uint32_t low;
+        uint32_t high;
+        __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(1));
+        return (low & 4) != 0;
+}
+
+/* Plain assembly: with a target attribute the compiler would clean up behind it. */
+static void dirty_wide_registers(void)
+{
+        __asm__ volatile("vpcmpeqd %%ymm0, %%ymm0, %%ymm0" : : : "xmm0");
+}
+
+/* A hash that leaves wide registers dirty would slow the program's own code down from then on. */
+static void test_hash_leaves_no_wide_state(void)
+{
+        static uint8_t data[65536];
+        uint32_t a = 0xd;
+        uint32_t b;
+        uint32_t c = 1;
+        uint32_t d;
+        __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
+        if (!__builtin_cpu_supports("avx2") || !(a & 4))
+                return;
+        dirty_wide_registers();
+        bool visible = wide_registers_dirty();
+        __asm__ volatile("vzeroupper");
+        if (!visible || wide_registers_dirty())
+                return; /* this machine does not report it */
+        (void)hash_bytes(data, sizeof(data));
+        CHECK(!wide_registers_dirty());
+        (void)hash_object(data, sizeof(data));
+        CHECK(!wide_registers_dirty());
+        (void)hash_name(
+                "a name that is longer than a wide register, so that vectors may be used for it: "
+                "12345678901234567890123456789012345678901234567890123456789012345678901234567890"
+                "12345678901234567890123456789012345678901234567890123456789012345678901234567890"
+                "1234567890");
+        CHECK(!wide_registers_dirty());
+}
+#endif
+
 static void test_error_text(void)
 {
         CHECK_EQ(err_set(-EIO, "inner %d", 7), -EIO);
@@ -171,6 +216,9 @@ int main(void)
         RUN(test_names);
         RUN(test_name_index);
         RUN(test_hash_variants);
+#if defined(__x86_64__)
+        RUN(test_hash_leaves_no_wide_state);
+#endif
         RUN(test_error_text);
         RUN(test_log_sink);
         return 0;

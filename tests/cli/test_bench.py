@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""belay-bench: the shape of what it prints and writes, and that it leaves nothing behind.
+
+How fast anything is never decides here."""
+import json
+import math
+import os
+import signal
+import subprocess
+import time
+
+from cli_harness import BIN, ENV, main
+
+BENCH = os.path.join(BIN, "belay-bench")
+RATIOS = ("write_ratio_file", "read_ratio_file", "write_ratio_mapped", "read_ratio_mapped")
+
+
+def bench(*args, code=0):
+    done = subprocess.run([BENCH, *args], env=ENV, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          timeout=100, check=False)
+    assert done.returncode == code, (args, done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def small(*args):
+    os.makedirs("disk", exist_ok=True)
+    os.makedirs("memory", exist_ok=True)
+    return ["raw", "--bytes", "8MiB", "--dir", "disk", "--memory-dir", "memory", *args]
+
+
+def is_number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+
+
+def test_list():
+    for args in ((), ("--help",)):
+        done = bench(*args)
+        assert "\n  raw " in done.stdout and done.stderr == "", done
+    assert "no experiment 'rawtwo'" in bench("rawtwo", code=2).stderr
+    assert "unrecognized option" in bench("raw", "--fast", code=2).stderr
+    assert "usage:" in bench("raw", "raw", code=2).stderr
+    for bad in ("8MB", "0", "-1", "1", "99999999999999999999", "17592186044416T"):
+        assert "--bytes" in bench("raw", "--bytes", bad, code=2).stderr
+    assert "--rounds" in bench("raw", "--rounds", "1000000", code=2).stderr
+
+
+def check_rows(rows):
+    for row in rows:
+        assert row["media"] in ("file", "mapped") and row["bytes"] == 8 << 20, row
+        assert row["unit"] in ("MiB/s", "ms") and row["rounds"] == 2 == len(row["samples"]), row
+        assert all(map(is_number, row["samples"])), row
+        assert row["min"] <= row["median"] <= row["max"], row
+        assert ("cpu_s_per_gib" in row) == (row["unit"] == "MiB/s"), row
+    names = {media: [r["name"] for r in rows if r["media"] == media] for media in ("file", "mapped")}
+    assert names["file"] == ["checkpoint", "plain overwrite", "plain write, new file", "restart", "plain read, cold",
+                             "plain read, warm", "open"], names
+    assert names["mapped"] == ["checkpoint", "plain overwrite", "plain write, new file", "memcpy out", "restart",
+                               "plain read", "memcpy in", "open"], names
+
+
+def check_raw(path):
+    with open(path, encoding="utf-8") as f:
+        got = json.load(f)
+    assert got["experiment"] == "raw" and got["quick"] is True
+    assert set(got["machine"]) >= {"cpu", "cores", "kernel", "hash_isa"}, got["machine"]
+    check_rows(got["rows"])
+    assert set(got["summary"]) == set(RATIOS) | {r + "_spread" for r in RATIOS}
+    for name in RATIOS:
+        low, high = got["summary"][name + "_spread"]
+        assert all(map(is_number, (low, got["summary"][name], high))), got["summary"]
+        assert low <= got["summary"][name] <= high
+
+
+def test_raw():
+    done = bench(*small("--quick", "--rounds", "2", "--json", "raw.json"))
+    check_raw("raw.json")
+    assert done.stderr == "" and "write_ratio_file" in done.stdout
+    assert os.listdir("disk") == os.listdir("memory") == []
+
+
+def test_all():
+    bench("all", *small("--quick", "--rounds", "2", "--json", "results")[1:])
+    check_raw("results/raw.json")
+    assert os.listdir("disk") == os.listdir("memory") == []
+
+
+def test_no_directory():
+    assert "no scratch directory" in bench("raw", "--dir", "absent", code=1).stderr
+    os.mkdir("disk")
+    assert "no scratch directory" in bench("raw", "--dir", "disk", "--memory-dir", "absent", code=1).stderr
+    assert os.listdir("disk") == []
+
+
+def test_interrupted():
+    for sig in (signal.SIGINT, signal.SIGTERM):
+        process = subprocess.Popen([BENCH, *small("--rounds", "200")], env=ENV, stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        end = time.monotonic() + 60
+        while not any("pool" in files for _, _, files in os.walk("disk")) and time.monotonic() < end:
+            time.sleep(0.01)
+        process.send_signal(sig)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 128 + sig, (process.returncode, err)
+        assert os.listdir("disk") == os.listdir("memory") == []
+
+
+if __name__ == "__main__":
+    main(__name__)
