@@ -152,8 +152,8 @@ uint64_t belay_version(const struct belay *b);
 /* Brings the newest intact version back into the registered regions. 1: done. 0: the pool has no
  * version. A damaged version is passed over with a warning and the next older one is taken. The
  * regions must agree with the version in name, type and shape, else BELAY_E_MISMATCH. Memory is
- * untouched unless 1 or BELAY_E_DATA is returned; after BELAY_E_DATA the content of the regions is
- * undefined (the option `verify_first` excludes that at the price of reading twice).
+ * untouched unless 1, BELAY_E_DATA or BELAY_E_BROKEN is returned; after these errors the content of
+ * the regions is undefined (the option `verify_first` excludes that at the price of reading twice).
  * One thread at a time. */
 int belay_restart(struct belay *b);
 /* The same for one version (0: the newest) with BELAY_ALLOW_ and BELAY_RESIZE flags. */

@@ -16,6 +16,8 @@
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
 #define ARRAY_LEN(a)           (sizeof(a) / sizeof((a)[0]))
 
+#define ERR_TEXT_BYTES 1024
+
 /* ---- status -------------------------------------------------------------------------------- */
 
 /* Records code and text for this thread and has the code as its value, so that a function can end
@@ -29,10 +31,16 @@ void err_record(int code, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void err_record_outer(int code, const char *fmt, ...) PRINTF_LIKE(2, 3);
 const char *err_text(void);
 int err_code(void);
+/* This thread's error, kept while something that may fail in turn is cleaned up. */
+struct err_kept {
+        int code;
+        char text[ERR_TEXT_BYTES];
+};
+void err_keep(struct err_kept *out);
+int err_give_back(const struct err_kept *kept);
 /* Puts `text` back as this thread's error, for errors that were kept for later. Returns the code.
  */
 int err_restore(int code, const char *text);
-#define ERR_TEXT_BYTES 1024
 const char *code_text(int code);
 /* `name` made safe to print: control bytes become '?', long names are cut. Returns buf. */
 const char *printable(const char *name, char *buf, size_t bytes);

@@ -42,6 +42,17 @@ int err_code(void)
         return last.code;
 }
 
+void err_keep(struct err_kept *out)
+{
+        out->code = last.code;
+        memcpy(out->text, last.text, sizeof(out->text));
+}
+
+int err_give_back(const struct err_kept *kept)
+{
+        return err_restore(kept->code, kept->text);
+}
+
 int err_restore(int code, const char *text)
 {
         if (text != last.text)

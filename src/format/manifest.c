@@ -94,6 +94,10 @@ int manifest_decode(const uint8_t *in, uint64_t bytes, struct manifest_head *out
         if (h.region_count > MAX_REGIONS)
                 return err_set(BELAY_E_DATA, "manifest: %u regions, at most %u are possible",
                                h.region_count, MAX_REGIONS);
+        /* Before anyone allocates for them. */
+        if (h.region_count > (bytes - MANIFEST_HEAD_BYTES) / record_bytes(1, false, 1, 0))
+                return err_set(BELAY_E_DATA, "manifest: %u regions do not fit its %llu bytes",
+                               h.region_count, (unsigned long long)bytes);
         *out = h;
         return 0;
 }

@@ -157,21 +157,25 @@ static int resize_owned(struct region *region, const struct region_desc *next)
 {
         uint64_t bytes = pages_for(next->bytes);
         uint64_t old_bytes = region->desc.bytes;
+        uint64_t old_mapped = region->mapped_bytes;
         if (bytes != region->mapped_bytes) {
                 void *ptr;
                 int rc = plat->mremap(region->ptr, region->mapped_bytes, bytes, &ptr);
-                if (rc)
+                /* Shrinking never fails: what cannot be given back is kept. */
+                if (rc && bytes > region->mapped_bytes)
                         return err_set(rc, "region '%s' cannot have %llu bytes: %s",
                                        region->desc.name, (unsigned long long)next->bytes,
                                        code_text(rc));
-                region->ptr = ptr;
-                region->mapped_bytes = bytes;
+                if (rc == 0) {
+                        region->ptr = ptr;
+                        region->mapped_bytes = bytes;
+                }
         }
         /* What lies behind the old end in its last page was the program's to write; new elements
          * are zero. */
         if (next->bytes > old_bytes)
                 memset((uint8_t *)region->ptr + old_bytes, 0,
-                       (size_t)(min_u64(next->bytes, align_up(old_bytes, PLAT_PAGE)) - old_bytes));
+                       (size_t)(min_u64(next->bytes, old_mapped) - old_bytes));
         return 0;
 }
 

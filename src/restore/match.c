@@ -48,7 +48,12 @@ static bool fits(const struct region *r, const struct region_desc *stored, uint3
         if (d->type != stored->type || d->element_bytes != stored->element_bytes ||
             d->ndims != stored->ndims)
                 return false;
-        return same_dims(d, stored) || ((flags & BELAY_RESIZE) && r->owned);
+        if (same_dims(d, stored))
+                return true;
+        /* The dims must also go with what does not change: the place in a global array. */
+        struct region_desc next = *d;
+        memcpy(next.dims, stored->dims, sizeof(next.dims));
+        return (flags & BELAY_RESIZE) && r->owned && region_desc_check(&next, d->name) == 0;
 }
 
 static int compare(const struct version *v, const struct regions *regions, uint32_t flags,

@@ -7,6 +7,10 @@
 #include "restore/restore_int.h"
 #include <errno.h>
 
+struct old_dims {
+        uint64_t dims[BELAY_MAX_DIMS];
+};
+
 static int verify(struct pool *pool, const struct version *v, const struct regions *regions)
 {
         for (uint32_t i = 0; i < v->region_count; i++) {
@@ -19,18 +23,51 @@ static int verify(struct pool *pool, const struct version *v, const struct regio
         return 0;
 }
 
-/* Growing can fail for lack of memory: all of it happens before any content is placed. */
-static int resize(const struct version *v, const struct regions *regions)
+/* Gives regions the stored dims: all that grow, or all that shrink, up to the region `end` of the
+ * version. */
+static int reshape(const struct version *v, const struct regions *regions, bool grow, uint32_t *end)
 {
-        for (uint32_t i = 0; i < v->region_count; i++) {
-                struct region *r = region_find(regions, v->regions[i].desc.name);
-                if (r && match_needs_resize(r, &v->regions[i].desc)) {
-                        int rc = region_reshape(r, v->regions[i].desc.dims, NULL);
-                        if (rc)
-                                return rc;
-                }
+        for (*end = 0; *end < v->region_count; (*end)++) {
+                const struct region_desc *stored = &v->regions[*end].desc;
+                struct region *r = region_find(regions, stored->name);
+                if (!r || !match_needs_resize(r, stored) || (stored->bytes > r->desc.bytes) != grow)
+                        continue;
+                int rc = region_reshape(r, stored->dims, NULL);
+                if (rc)
+                        return rc;
         }
         return 0;
+}
+
+/* Growing can fail for lack of memory and keeps content; shrinking cannot fail and loses content.
+ * So regions grow first, and when that fails those that have grown shrink back: nothing has
+ * changed. */
+static int resize(const struct version *v, const struct regions *regions, struct old_dims *before)
+{
+        uint32_t end;
+        for (uint32_t i = 0; i < regions->count; i++)
+                memcpy(before[i].dims, regions->list[i]->desc.dims, sizeof(before[i].dims));
+        int rc = reshape(v, regions, true, &end);
+        if (rc == 0)
+                return reshape(v, regions, false, &end);
+        struct err_kept kept;
+        err_keep(&kept);
+        for (uint32_t i = 0; i < regions->count; i++)
+                if (regions->list[i]->owned)
+                        (void)region_reshape(regions->list[i], before[i].dims, NULL);
+        (void)err_give_back(&kept);
+        return rc;
+}
+
+static int resize_all(const struct version *v, const struct regions *regions)
+{
+        uint64_t bytes = max_u64(regions->count, 1) * sizeof(struct old_dims);
+        struct old_dims *before = budget_alloc(regions->budget, bytes, "the restart");
+        if (!before)
+                return -ENOMEM;
+        int rc = resize(v, regions, before);
+        budget_free(regions->budget, before);
+        return rc;
 }
 
 static int place(struct pool *pool, const struct version *v, const struct regions *regions,
@@ -55,7 +92,7 @@ static int restore_one(struct pool *pool, const struct version *v, struct region
         if (rc == 0 && q->verify_first)
                 rc = verify(pool, v, regions);
         if (rc == 0 && (q->flags & BELAY_RESIZE))
-                rc = resize(v, regions);
+                rc = resize_all(v, regions);
         if (rc == 0)
                 rc = place(pool, v, regions, touched);
         return rc;
@@ -104,6 +141,7 @@ int restore_version(struct pool *pool, struct regions *regions, const struct res
                 if (!version_usable(v)) {
                         (void)err_set(BELAY_E_DATA, "version %llu is damaged: %s",
                                       (unsigned long long)v->number, v->damage);
+                        log_emit(BELAY_LOG_WARN, "%s", err_text());
                         continue;
                 }
                 int rc = restore_one(pool, v, regions, q, match, &touched);

@@ -69,10 +69,14 @@ int draft_begin(struct pool *p, uint32_t regions, struct draft **out)
 {
         if (p->options.readonly)
                 return err_set(-EROFS, "pool '%s' is open for reading only", p->label);
-        if (p->broken)
+        if (p->media->lost)
                 return err_set(BELAY_E_BROKEN, "pool '%s': close and open it again", p->label);
         if (p->draft)
                 return err_set(-EBUSY, "pool '%s': a version is already being written", p->label);
+        /* Neither may wrap: the old superblock would pass for the newer one. `settle` and `flip`
+         * add one each. */
+        if (p->super.generation >= UINT64_MAX - 1 || p->super.next_version == UINT64_MAX)
+                return err_set(-EOVERFLOW, "pool '%s' has no version numbers left", p->label);
         if (regions > MAX_REGIONS)
                 return err_set(-EINVAL, "%u regions; a version can have %u", regions, MAX_REGIONS);
         int rc = settle(p);
@@ -340,7 +344,9 @@ static int flip(struct draft *d)
         struct superblock s = p->super;
         s.generation++;
         s.next_version = d->v->number + 1;
-        s.pool_bytes = p->space.slots * SLOT_BYTES;
+        /* A file that ends within a slot, as a crash during growth may leave it, counts up to that
+         * slot. */
+        s.pool_bytes = p->media->bytes / SLOT_BYTES * SLOT_BYTES;
         s.version_count = kept + 1;
         for (uint32_t i = 0; i < kept; i++)
                 s.versions[i] = entry_of(keep[i]);
@@ -401,7 +407,11 @@ static void discard(struct draft **draft)
 
 int draft_publish(struct draft **draft, struct draft_result *out)
 {
+        struct pool *p = (*draft)->p;
         int rc = publish(*draft);
+        if (rc && p->media->lost)
+                rc = err_wrap(BELAY_E_BROKEN,
+                              "the state of writes is unknown, close and open the pool again");
         if (rc == 0) {
                 *out = (*draft)->result;
                 discard(draft);
@@ -418,11 +428,10 @@ void draft_abort(struct draft **draft)
         struct pool *p = (*draft)->p;
         /* A cancel that fails leaves the pool broken: nothing will be written to the slots that go
          * back here. The caller's error is the one that counts. */
-        char text[ERR_TEXT_BYTES];
-        int code = err_code();
-        memcpy(text, err_text(), sizeof(text));
+        struct err_kept kept;
+        err_keep(&kept);
         if (writer_cancel(p))
-                (void)err_restore(code, text);
+                (void)err_give_back(&kept);
         discard(draft);
         /* It may have failed for lack of memory; the next one begins with all there is. */
         pool_drop_spares(p);

@@ -15,9 +15,7 @@ int media_close_fds(struct media *m)
         return rc;
 }
 
-/* Writes zeros where the file system cannot reserve: a store into a mapped hole on a full disk
- * would be a fault. */
-static int fill_zero(struct media *m, uint64_t from, uint64_t to)
+int media_fill(struct media *m, uint64_t from, uint64_t to)
 {
         static const uint8_t zero[16 * SLOT_BYTES];
         while (from < to) {
@@ -37,7 +35,7 @@ int media_extend(struct media *m, uint64_t bytes, bool fill)
                 rc = plat->fallocate(m->fd, m->bytes, bytes - m->bytes);
         if (rc == -EOPNOTSUPP || rc == -ENOSYS) {
                 m->reserve = false;
-                rc = fill ? fill_zero(m, m->bytes, bytes) : plat->ftruncate(m->fd, bytes);
+                rc = fill ? media_fill(m, m->bytes, bytes) : plat->ftruncate(m->fd, bytes);
         }
         if (rc) {
                 /* A half-done extension would leave slots that nobody counts; take it back if

@@ -134,8 +134,10 @@ static int file_wait(struct media *m, uint32_t *tag, int *result)
                 uint32_t done;
                 int n;
                 int rc = plat->ring_wait(f->ring, &done, &n);
-                if (rc)
+                if (rc) {
+                        m->lost = true;
                         return rc;
+                }
                 if (done < IO_DEPTH && f->requests[done].active && settle(f, done, n, result)) {
                         f->requests[done].active = false;
                         *tag = done;

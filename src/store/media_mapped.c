@@ -63,8 +63,10 @@ static int remap(struct mapped_media *d, uint64_t bytes)
 
 static int mapped_grow(struct media *m, uint64_t bytes)
 {
-        int rc = media_extend(m, bytes, true);
-        return rc ? rc : remap((struct mapped_media *)m, bytes);
+        /* A file that was extended and then could not be mapped stays so; the next growth finds it.
+         */
+        int rc = bytes > m->bytes ? media_extend(m, bytes, true) : 0;
+        return rc ? rc : remap((struct mapped_media *)m, m->bytes);
 }
 
 static int mapped_barrier(struct media *m)
@@ -83,29 +85,25 @@ static int mapped_close(struct media *m)
         return rc ? rc : second;
 }
 
+/* For holes of a file made elsewhere, such as a sparse copy: a store into one on a full disk would
+ * be a fault. */
+static int mapped_back(struct media *m, uint64_t offset, uint64_t bytes)
+{
+        int rc = m->reserve ? plat->fallocate(m->fd, offset, bytes) : -EOPNOTSUPP;
+        return rc == -EOPNOTSUPP || rc == -ENOSYS ? media_fill(m, offset, offset + bytes) : rc;
+}
+
 static const struct media_ops mapped_ops = {
         .size = sizeof(struct media_ops),
         .name = "mapped",
         .write = mapped_write,
         .read = mapped_read,
         .wait = mapped_wait,
+        .back = mapped_back,
         .grow = mapped_grow,
         .barrier = mapped_barrier,
         .close = mapped_close,
 };
-
-/* Holes of a file made elsewhere (a sparse copy) are backed here, before anything is stored into
- * them. Asking the file system to back what it has backed already takes time in proportion to the
- * pool, so it is asked only then. */
-static int back_holes(struct mapped_media *d)
-{
-        struct plat_stat st;
-        int rc = plat->fstat(d->m.fd, &st);
-        if (rc || st.allocated >= d->m.bytes || !d->m.reserve)
-                return rc;
-        rc = plat->fallocate(d->m.fd, 0, d->m.bytes);
-        return rc == -EOPNOTSUPP || rc == -ENOSYS ? 0 : rc;
-}
 
 int media_mapped_new(struct media m, struct media **out)
 {
@@ -119,9 +117,7 @@ int media_mapped_new(struct media m, struct media **out)
         d->m.align = 1;
         d->m.gather_bytes = 64u << 10; /* stays in the second-level cache between hash and store */
         snprintf(d->m.description, sizeof(d->m.description), "mapped");
-        int rc = back_holes(d);
-        if (rc == 0)
-                rc = remap(d, d->m.bytes);
+        int rc = remap(d, d->m.bytes);
         if (rc) {
                 (void)err_set(rc, "the pool cannot be mapped: %s", code_text(rc));
                 (void)mapped_close(&d->m);

@@ -22,8 +22,8 @@ static void label_path(const char *path, char *label, size_t bytes)
                 printable(path, label, bytes);
                 return;
         }
-        memcpy(label, "…", 3);
-        printable(path + length - (bytes - 4), label + 3, bytes - 3);
+        snprintf(label, bytes, "…%s", path + length - (bytes - sizeof("…")));
+        printable(label, label, bytes);
 }
 
 struct place {
@@ -261,19 +261,24 @@ static int read_superblocks(struct pool *p, struct superblock *out, uint32_t *at
                 uint8_t buf[SUPER_BYTES] = {0};
                 struct superblock s;
                 int rc = media_read_now(p->media, buf, sizeof(buf), (uint64_t)i * SUPER_BYTES);
-                if (rc)
-                        rc = err_set(BELAY_E_DATA, "superblock cannot be read: %s", code_text(rc));
-                else
+                if (rc) { /* the file is long enough, so this is no end of it */
+                        /* It may be the newer one, and readable the next time. Going on with the
+                         * other would let versions be overwritten that are not lost. */
+                        int code = err_set(rc, "superblock %u of pool '%s' cannot be read: %s", i,
+                                           p->label, code_text(rc));
+                        if (!p->options.readonly && p->options.damaged == DAMAGED_KEEP)
+                                return code;
+                        worst = rc;
+                } else {
                         rc = superblock_decode(buf, &s);
-                p->super_state[i][0] = '\0';
-                if (rc) {
-                        snprintf(p->super_state[i], sizeof(p->super_state[i]), "%.*s",
-                                 (int)sizeof(p->super_state[i]) - 1, err_text());
-                        if (rc == BELAY_E_FORMAT && memcmp(buf, "BLYSUPER", 8) == 0)
-                                return err_wrap(rc, "pool '%s'", p->label);
-                        if (rc == BELAY_E_DATA && memcmp(buf, "BLYSUPER", 8) == 0)
-                                worst = rc;
-                } else if (!found || s.generation > out->generation) {
+                }
+                bool marked = memcmp(buf, "BLYSUPER", 8) == 0;
+                snprintf(p->super_state[i], sizeof(p->super_state[i]), "%s", rc ? err_text() : "");
+                if (rc == BELAY_E_FORMAT && marked)
+                        return err_wrap(rc, "pool '%s'", p->label);
+                if (rc == BELAY_E_DATA && marked)
+                        worst = rc;
+                if (rc == 0 && (!found || s.generation > out->generation)) {
                         *out = s;
                         *at = i;
                         found = true;
@@ -327,6 +332,29 @@ uint64_t pool_readable_bytes(const struct pool *p)
         return min_u64(p->super.pool_bytes, p->media->bytes);
 }
 
+/* Only now is it known which slots will be written to; used ones have their place. Asking for what
+ * is there already would take time in proportion to the pool, so it is asked only when the file has
+ * holes. */
+static int back_free(struct pool *p)
+{
+        struct plat_stat st;
+        struct media *m = p->media;
+        int rc = m->ops->back ? plat->fstat(m->fd, &st) : 0;
+        if (rc == 0 && (!m->ops->back || st.allocated >= m->bytes))
+                return 0;
+        for (uint64_t i = 0; rc == 0 && i < p->space.slots; i++) {
+                uint64_t end = i;
+                while (end < p->space.slots && p->space.refs[end] == 0)
+                        end++;
+                if (end > i)
+                        rc = m->ops->back(m, i * SLOT_BYTES, (end - i) * SLOT_BYTES);
+                i = end;
+        }
+        return rc ? err_set(rc, "pool '%s' has holes that cannot be filled: %s", p->label,
+                            code_text(rc))
+                  : 0;
+}
+
 static int load(struct pool *p)
 {
         p->scratch = budget_alloc(p->budget, CHUNK_BYTES, "the pool");
@@ -335,16 +363,23 @@ static int load(struct pool *p)
         int rc = read_superblocks(p, &p->super, &p->super_at);
         if (rc == 0)
                 rc = writer_init(p);
+        if (rc == 0)
+                rc = reader_init(p);
         if (rc)
                 return rc;
         if (!p->options.readonly) {
                 p->space.budget = p->budget;
-                rc = space_extend(&p->space, p->media->bytes / SLOT_BYTES);
+                rc = space_extend(&p->space, div_up(p->media->bytes, SLOT_BYTES));
                 if (rc)
                         return rc;
+                /* A file that ends within a slot: what lies there counts, and nothing is written
+                 * there. */
+                if (p->media->bytes % SLOT_BYTES)
+                        space_ref(&p->space, p->media->bytes, 1);
                 space_ref(&p->space, 0, FIRST_SLOT * SLOT_BYTES);
         }
-        return load_versions(p);
+        rc = load_versions(p);
+        return rc || p->options.readonly ? rc : back_free(p);
 }
 
 /* A writer that publishes hundreds of versions a second loses this race to a reader within a few
@@ -368,7 +403,9 @@ static int load_steady(struct pool *p)
                 writer_delete(p);
                 memset(&p->writer, 0, sizeof(p->writer));
                 budget_free(p->budget, p->scratch);
+                budget_free(p->budget, p->reader);
                 p->scratch = NULL;
+                p->reader = NULL;
         }
 }
 
@@ -404,8 +441,11 @@ static int open_at(struct pool *p, const struct place *at)
                 rc = lock_pool(p->label, fd);
         /* Only now is the size certain: until the lock was held another process could grow the
          * file. */
-        if (rc == 0)
+        if (rc == 0) {
                 rc = plat->fstat(fd, &st);
+                if (rc)
+                        rc = err_set(rc, "pool '%s': %s", p->label, code_text(rc));
+        }
         if (rc == 0 && st.bytes < FIRST_SLOT * SLOT_BYTES)
                 rc = err_set(BELAY_E_FORMAT,
                              "file '%s' has %llu bytes and is not a Belay pool, or is cut off; it "
@@ -439,7 +479,10 @@ int pool_open(const struct pool_options *o, struct pool **out)
         p->options.probes = NULL;
         (void)plat->close(at.dir);
         if (rc) {
+                struct err_kept kept;
+                err_keep(&kept);
                 (void)pool_close(&p);
+                (void)err_give_back(&kept);
                 return rc;
         }
         *out = p;
@@ -462,6 +505,7 @@ int pool_close(struct pool **pool)
         if (p->space.budget)
                 space_delete(&p->space);
         budget_free(p->budget, p->scratch);
+        budget_free(p->budget, p->reader);
         if (rc)
                 rc = err_set(rc, "close of pool '%s': %s", p->label, code_text(rc));
         budget_free(p->budget, p);

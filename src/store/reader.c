@@ -74,7 +74,6 @@ static int await(struct reader *r, struct piece *q)
                 int result;
                 int rc = r->p->media->ops->wait(r->p->media, &tag, &result);
                 if (rc) {
-                        r->p->broken = true;
                         return err_set(
                                 BELAY_E_BROKEN,
                                 "pool '%s': the state of its reads is unknown (%s); close it",
@@ -184,17 +183,16 @@ static int finish_all(struct reader *r)
  * error now. What came before it is delivered first. */
 static int lost_leaf(struct reader *r, uint64_t leaf)
 {
-        char text[ERR_TEXT_BYTES];
-        int code = err_code();
-        memcpy(text, err_text(), sizeof(text));
+        struct err_kept kept;
+        err_keep(&kept);
         uint32_t i;
         uint32_t count = wanted(r, leaf, &i);
         int rc = finish_all(r);
         if (rc || !r->fn)
-                return rc ? rc : err_restore(code, text);
+                return rc ? rc : err_give_back(&kept);
         for (; i < count; i++) {
                 uint64_t block = leaf * LEAF_ENTRIES + i;
-                (void)err_restore(code, text);
+                (void)err_give_back(&kept);
                 int end = r->fn(r->arg, block, NULL, block_length(&r->region->desc, block));
                 if (end)
                         return end;
@@ -220,17 +218,23 @@ int pool_read_region(struct pool *p, const struct version *v, uint32_t region, v
         return pool_read_blocks(p, v, region, 0, count, to, fn, arg);
 }
 
+int reader_init(struct pool *p)
+{
+        p->reader = budget_alloc(p->budget, sizeof(*p->reader), "the reader");
+        return p->reader ? 0 : -ENOMEM;
+}
+
 int pool_read_blocks(struct pool *p, const struct version *v, uint32_t region, uint64_t first,
                      uint64_t count, void *to, block_fn fn, void *arg)
 {
-        if (p->broken || p->draft)
-                return err_set(p->broken ? BELAY_E_BROKEN : -EBUSY,
+        if (p->media->lost || p->draft)
+                return err_set(p->media->lost ? BELAY_E_BROKEN : -EBUSY,
                                "pool '%s' cannot be read now: %s", p->label,
-                               p->broken ? "close and open it again"
-                                         : "a version is being written");
-        struct reader *r = budget_alloc(p->budget, sizeof(*r), "the reader");
-        if (!r)
-                return -ENOMEM;
+                               p->media->lost ? "close and open it again"
+                                              : "a version is being written");
+        struct reader *r = p->reader;
+        if (r->p)
+                return err_set(-EBUSY, "pool '%s' is being read already", p->label);
         r->p = p;
         r->region = &v->regions[region];
         r->version = v->number;
@@ -244,7 +248,8 @@ int pool_read_blocks(struct pool *p, const struct version *v, uint32_t region, u
         while (r->head != r->tail)
                 if (await(r, &r->pieces[r->head++ % IO_DEPTH]))
                         break;
-        budget_free(p->budget, r);
+        r->head = r->tail = 0;
+        r->p = NULL;
         return rc;
 }
 

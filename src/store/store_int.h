@@ -23,6 +23,8 @@ struct media_ops {
         /* Waits for any one transfer and gives its result; -ENOENT if none is in flight. A negative
          * return means that the state of the transfers is unknown. */
         int (*wait)(struct media *m, uint32_t *tag, int *result);
+        /* Makes sure that writing to this range cannot fail for lack of space; may be NULL. */
+        int (*back)(struct media *m, uint64_t offset, uint64_t bytes);
         int (*grow)(struct media *m, uint64_t bytes);
         /* All writes that wait has reported are durable. */
         int (*barrier)(struct media *m);
@@ -38,6 +40,7 @@ struct media {
         uint32_t align;        /* of offset, length and buffer   */
         uint32_t gather_bytes; /* write in pieces of this size   */
         bool reserve;          /* fallocate may be used          */
+        bool lost;             /* transfers of unknown state: no more of them */
         char description[64];
 };
 /* Takes the descriptors over, also on failure. */
@@ -46,6 +49,8 @@ int media_mapped_new(struct media m, struct media **out);
 /* Extends the file so that a write cannot fail for lack of space, where the file system can promise
  * that. */
 int media_extend(struct media *m, uint64_t bytes, bool fill);
+/* Writes zeros: the way to get space from a file system that cannot reserve it. */
+int media_fill(struct media *m, uint64_t from, uint64_t to);
 int media_close_fds(struct media *m);
 /* A whole transfer at once, of any offset and length; for metadata. -ENODATA if the file ends
  * before. */
@@ -150,11 +155,13 @@ struct pool {
         struct leaf *spare; /* full-size leaves for the next draft          */
         uint64_t spare_count;
         struct writer writer;
-        struct draft *draft; /* at most one                                  */
-        uint8_t *scratch;    /* CHUNK_BYTES, aligned                         */
-        bool broken;         /* transfers of unknown state: no more writing  */
+        struct reader *reader; /* made at open: a restart that has begun must not fail for lack of
+                                  memory */
+        struct draft *draft;   /* at most one                                  */
+        uint8_t *scratch;      /* CHUNK_BYTES, aligned                         */
 };
 
+int reader_init(struct pool *p);
 struct version *version_new(struct pool *p, uint32_t regions);
 void version_delete(struct pool *p, struct version *v);
 /* Reads the manifest; for pools opened for writing also the leaves, shared with `before` where they

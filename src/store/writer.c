@@ -91,7 +91,6 @@ static int reap(struct pool *p)
         int result;
         int rc = p->media->ops->wait(p->media, &tag, &result);
         if (rc) {
-                p->broken = true;
                 return err_set(BELAY_E_BROKEN,
                                "pool '%s': the state of its writes is unknown (%s); close and open "
                                "it again",

@@ -17,9 +17,8 @@ static void *quick_alloc(size_t bytes)
         if (bytes < LARGE)
                 return plat_system.alloc(bytes);
         unsigned i = 0;
-        while (i < MAX_LARGE && large[i].at)
-                i++;
-        CHECK(i < MAX_LARGE);
+        while (large[i].at)
+                CHECK(++i < MAX_LARGE);
         void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         CHECK(p != MAP_FAILED);
         large[i].at = p;

@@ -166,6 +166,8 @@ static void resize(struct item *it, struct belay *b, uint64_t count)
         if (b) {
                 it->mem = belay_resize(b, it->name, count);
                 CHECK(it->mem);
+                for (uint64_t i = old; i < item_bytes(it); i++)
+                        CHECK_EQ(it->mem[i], 0); /* also where something was before it shrank */
                 return;
         }
         uint8_t *mem = allocate(item_bytes(it));

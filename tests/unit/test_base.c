@@ -151,8 +151,9 @@ static void test_hash_leaves_no_wide_state(void)
         uint32_t c = 1;
         uint32_t d;
         __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
-        if (!__builtin_cpu_supports("avx2") || !(a & 4))
-                return;
+        const char *sanitized = getenv("TEST_SANITIZED");
+        if (!__builtin_cpu_supports("avx2") || !(a & 4) || (sanitized && sanitized[0] == '1'))
+                return; /* instrumented code has wide registers of its own */
         dirty_wide_registers();
         bool visible = wide_registers_dirty();
         __asm__ volatile("vzeroupper");
