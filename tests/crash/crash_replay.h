@@ -1,0 +1,47 @@
+/* crash_replay.h: every disk that a crash may leave behind, from the log of one run.
+ *
+ * A crash point is a prefix of the log. What ended before the last barrier is on the disk. Each
+ * later write is there, is not there, or is there in part; each later change of size or name has
+ * happened or not.
+ *
+ *      … write  write ║ write₁  size₂  write₃ ↯
+ *      durable ───────┘ └── any subset; the last write torn; sectors of all of them at random
+ *
+ * All subsets are tried while they are few, seeded random ones when they are many. */
+#ifndef TESTS_CRASH_REPLAY_H
+#define TESTS_CRASH_REPLAY_H
+
+#include "crash_plat.h"
+#include "crash_verify.h"
+
+struct sweep {
+        const struct setup *setup;
+        const struct crash_log *log;
+        struct snapshot *const *states;
+        unsigned keep;
+        unsigned without_barrier; /* pretends that barrier 1 or 2 of each commit is not there; 0:
+                                     all are */
+        const char *dir; /* the images are laid out here; empty                                  */
+        uint64_t seed;
+        unsigned go_on_every; /* every n-th image is also written to */
+
+        uint64_t points, images, gone_on;
+        uint64_t verdicts[VERDICTS];
+        char first[2048]; /* the first image that is not exact */
+};
+void sweep_run(struct sweep *s);
+
+/* ---- recorded runs -------------------------------------------------------------------------- */
+
+struct recording {
+        struct crash_log log;
+        struct snapshot **states; /* by version number */
+        unsigned steps;
+};
+/* Runs `steps` steps of the subject with a checkpoint after each, reopening the pool now and then,
+ * in an empty directory, which is empty again afterwards. */
+void record_run(struct recording *r, const struct setup *setup, const char *dir, uint64_t seed,
+                unsigned steps);
+void recording_clear(struct recording *r);
+
+#endif
