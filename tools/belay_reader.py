@@ -360,13 +360,13 @@ def check(condition, reason):
 def check_header(data, magic, length, checksum=None):
     """Check the object header (§2) in the order laid down there; checksum is that of the reference."""
     check(data[:8] == magic, "wrong magic")
-    version = _u32(data, 8)[0]
-    if version > 1:
-        raise Newer("format version %d" % version)
-    check(version == 1, "format version %d" % version)
     check(_u32(data, 12)[0] == length, "length %d in the header instead of %d" % (_u32(data, 12)[0], length))
     check(checksum in (None, data[16:32]), "checksum in the header differs from the one in the reference")
     check(h128(data[:16] + bytes(16) + data[32:]) == data[16:32], "checksum does not match")
+    version = _u32(data, 8)[0]      # last: a flipped bit must not pass for a newer format
+    if version > 1:
+        raise Newer("format version %d" % version)
+    check(version == 1, "format version %d" % version)
 
 
 def parse_superblock(data, slot):
@@ -378,7 +378,8 @@ def parse_superblock(data, slot):
     if incompatible:            # the rest may mean something else
         return Superblock(slot, data[32:48], generation, 0, incompatible, ())
     check(generation >= 1, "generation 0")
-    check(slot_size == SLOT, "slot size %d" % slot_size)
+    if slot_size != SLOT:
+        raise Newer("slot size %d" % slot_size)
     check(2 * SLOT <= pool_bytes <= MAX_BYTES and pool_bytes % SLOT == 0, "pool bytes %d" % pool_bytes)
     check(count <= MAX_VERSIONS, "%d versions" % count)
     entries = tuple(Entry(*struct.unpack_from("<2Q2IQ16s", data, 128 + 48 * i)) for i in range(count))
@@ -436,6 +437,8 @@ def parse_region(data, at):
     for dim in v[0]:
         product *= dim
     check(product == size, "size %d is not that of the shape" % size)
+    if vectors == 3:
+        check(all(start + part <= whole for part, whole, start in zip(*v)), "part does not fit the global array")
     region = Region(name, type_, element, block, v[0], size, leaves,
                     (v[1], v[2]) if vectors == 3 else None, data, refs)
     check(leaves == -(-region.blocks // LEAF_ENTRIES), "%d leaves" % leaves)
@@ -473,10 +476,10 @@ class Pool:
                 raise PoolError("superblock %d is newer: %s; this reader knows version 1" % (i, s))
         if not valid:
             raise PoolError("no valid superblock (superblock 0: %s; superblock 1: %s)" % tuple(self.slots))
+        for s in valid:
+            if s.incompatible:
+                raise PoolError("superblock %d: unknown incompatible features %#x" % (s.slot, s.incompatible))
         self.current = max(valid, key=lambda s: s.generation)
-        if self.current.incompatible:
-            raise PoolError("superblock %d: unknown incompatible features %#x"
-                            % (self.current.slot, self.current.incompatible))
 
     def _superblock(self, slot):
         """The superblock in a slot, or the Bad that says why there is none."""
@@ -556,7 +559,6 @@ class Pool:
             check(first == LEAF_ENTRIES * i, "begins with block %d" % first)
             check(entries == count, "%d entries" % entries)
             check(block == region.block, "block size %d" % block)
-            check(1 <= version <= entry.number, "written by version %d" % version)
             return [data[at:at + 24] for at in range(64, length, 24)]
         return self._fetch(entry, "version %d, region %r, leaf %d (blocks %d to %d)" % (
             entry.number, region.name, i, LEAF_ENTRIES * i, LEAF_ENTRIES * i + count - 1), read)
