@@ -51,6 +51,9 @@ struct plat_calls {
         int (*mmap)(int fd, uint64_t bytes, void **out);
         int (*mremap)(void *old, uint64_t old_bytes, uint64_t bytes, void **out); /* may move */
         int (*munmap)(void *p, uint64_t bytes);
+        /* Fewer, larger pages for fresh memory; where the kernel does not give them nothing is
+         * lost. */
+        int (*madvise_huge)(void *p, uint64_t bytes);
         /* Copies into mapped media, past the caches for large pieces. */
         void (*store)(void *to, const void *from, size_t bytes);
 

@@ -200,6 +200,11 @@ static int sys_munmap(void *p, uint64_t bytes)
         return result(munmap(p, bytes));
 }
 
+static int sys_madvise_huge(void *p, uint64_t bytes)
+{
+        return result(madvise(p, bytes, MADV_HUGEPAGE));
+}
+
 /* Streaming stores leave the caches to the program and save reading the target: 1.4 times memcpy
  * page by page. Blocks begin at multiples of 64, so the head is always aligned. */
 static void sys_store(void *to, const void *from, size_t bytes)
@@ -285,6 +290,7 @@ const struct plat_calls plat_system = {
         .mmap = sys_mmap,
         .mremap = sys_mremap,
         .munmap = sys_munmap,
+        .madvise_huge = sys_madvise_huge,
         .store = sys_store,
         .ring_new = ring_system_new,
         .ring_push = ring_system_push,
