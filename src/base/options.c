@@ -43,6 +43,26 @@ static const struct option table[OPT_COUNT] = {
                               "restart checks a whole version before it touches memory"},
         [OPT_PROBE_MASK] = {"probe_mask", KIND_TEXT, "", NULL, 0, 255,
                             "kernel features to treat as absent, separated by commas"},
+        [OPT_TRACKER] = {"tracker", KIND_WORD, "auto", "auto|scan|uffd|mprotect|hash", 0, 0,
+                         "how writes to regions are noticed; auto takes the first that works here"},
+        [OPT_POLICY] =
+                {"policy", KIND_WORD, "adaptive", "sync|async|adaptive", 0, 0,
+                 "when a checkpoint returns and in which order it is flushed: sync when it is "
+                 "durable; "
+                 "async when the state is frozen, by address; adaptive as the program will write"},
+        [OPT_UNIT] = {"unit", KIND_POWER, "64KiB", NULL, 4096, 2 << 20,
+                      "bytes that are tracked and copied at once"},
+        [OPT_COPY_BUFFER] =
+                {"copy_buffer", KIND_SIZE, "16MiB", NULL, 0, UINT64_C(1) << 56,
+                 "most bytes for copies of memory that the program writes before it is flushed"},
+        [OPT_COPY_AHEAD] = {"copy_ahead", KIND_WORD, "yes", "no|yes", 0, 0,
+                            "copy what will be written first already at the freeze"},
+        [OPT_OPEN_BEHIND] = {"open_behind", KIND_WORD, "yes", "no|yes", 0, 0,
+                             "let writes through behind the flusher, without a fault"},
+        [OPT_FOLLOW] = {"follow", KIND_WORD, "yes", "no|yes", 0, 0,
+                        "align the flush order with the program's first writes"},
+        [OPT_RATE] = {"rate", KIND_SIZE, "0", NULL, 0, UINT64_C(1) << 56,
+                      "most bytes per second written to the pool; 0: no limit"},
 };
 
 static char *text_field(struct options *o, enum option_id id, size_t *bytes)

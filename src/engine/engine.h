@@ -1,14 +1,69 @@
-/* engine: turns the state of the regions into a version. In this form it stops the program
- * meanwhile (policy `sync`); the draft it drives takes blocks in any order, so other policies
- * change only this module. */
+/* engine: turns the state of the regions into versions, while the program runs.
+ *
+ * engine_checkpoint freezes the state and returns; the flusher, a thread of the engine's own,
+ * brings it to the pool in an order that follows the program, and publishes. epoch.c has the states
+ * and invariants. All calls: one thread at a time per engine; the flusher is the engine's own
+ * business. */
 #ifndef BELAY_ENGINE_H
 #define BELAY_ENGINE_H
 
 #include "mem/mem.h"
 #include "store/store.h"
 
-/* Writes all regions as the next version. On failure the version does not exist:
- * BELAY_E_CHECKPOINT, or BELAY_E_BROKEN if the pool cannot be written any more. */
-int engine_checkpoint(struct pool *pool, const struct regions *regions, struct draft_result *out);
+struct engine;
+
+struct engine_options {
+        uint64_t policy;  /* POLICY_…   */
+        uint64_t tracker; /* TRACKER_…  */
+        uint64_t unit_bytes, copy_bytes;
+        bool copy_ahead, open_behind, follow;
+        const struct probe *probes; /* borrowed until engine_new returns */
+        struct budget *budget;      /* borrowed until engine_delete      */
+};
+/* pool and regions are borrowed until engine_delete. */
+int engine_new(const struct engine_options *o, struct pool *pool, struct regions *regions,
+               struct engine **out);
+/* Waits for the commit in progress first. */
+void engine_delete(struct engine **e);
+
+/* A region was registered, will be changed or removed, was changed. `release` waits until no commit
+ * needs its memory. */
+int engine_watch(struct engine *e, struct region *r);
+void engine_release(struct engine *e, struct region *r);
+/* Waits until no commit is running: the pool and all memory are the caller's. */
+void engine_idle(struct engine *e);
+/* The content of the regions was replaced by a version (restart). */
+void engine_forget(struct engine *e);
+
+/* Freezes the state as the next version; with policy sync returns when it is published. Waits for
+ * the commit before. */
+int engine_checkpoint(struct engine *e, uint64_t *version);
+
+enum version_state { STATE_NONE, STATE_FLUSHING, STATE_PUBLISHED, STATE_FAILED };
+struct version_status {
+        uint64_t version;
+        enum version_state state;
+        int code;
+        char text[ERR_TEXT_BYTES];
+};
+/* Waits until the version (0: the last one) is published or has failed, at most timeout_ns.
+ * -ETIMEDOUT. */
+int engine_wait(struct engine *e, uint64_t version, uint64_t timeout_ns);
+void engine_status(struct engine *e, uint64_t version, struct version_status *out);
+
+/* What one epoch cost, in units, bytes and time. */
+struct epoch_stats {
+        uint64_t version;
+        uint64_t blocked_ns, commit_ns, wait_ns;
+        uint64_t units, dirty_units, direct_units, ahead_units, ahead_missed;
+        uint64_t waits, cows, avoided, after, faults;
+        uint64_t copy_peak_bytes;
+        struct draft_result result;
+};
+void engine_stats(struct engine *e, struct epoch_stats *last, uint64_t *published, uint64_t *failed,
+                  uint64_t *total_written);
+/* A consistent look at the pool while the flusher may be writing to it. */
+void engine_pool_info(struct engine *e, struct pool_info *out);
+const char *engine_tracker(const struct engine *e);
 
 #endif

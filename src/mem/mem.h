@@ -1,9 +1,10 @@
-/* mem: the program's regions: what is registered under which name, where it is, and who owns it.
- * One thread at a time per registry. */
+/* mem: the program's regions: what is registered under which name, where it is, who owns it, and
+ * what of it was written. One thread at a time per registry. */
 #ifndef BELAY_MEM_H
 #define BELAY_MEM_H
 
 #include "format/format.h"
+#include "mem/sig/guard.h"
 #include "plat/plat.h"
 
 struct region {
@@ -11,6 +12,7 @@ struct region {
         void *ptr;
         uint64_t mapped_bytes; /* of memory that belay_alloc made; 0 for attached memory */
         bool owned;
+        struct watch *watch; /* how its writes are tracked */
 };
 
 struct regions {
@@ -34,5 +36,71 @@ struct region *region_find(const struct regions *r, const char *name);
 int region_reshape(struct region *region, const uint64_t *dims, void *ptr);
 /* Sum of all sizes. */
 uint64_t regions_bytes(const struct regions *r);
+
+/* ---- tracking ---------------------------------------------------------------------------------
+ */
+
+/* What is known about the units of one region between commits. */
+struct watch {
+        struct span span;
+        const struct tracker_ops *ops; /* may be weaker than the tracker's own                    */
+        uint8_t *dirty;                /* per unit: changed since the last published version      */
+        uint8_t *last_access;   /* per unit: enum access of the epoch before …             */
+        uint64_t *last_when_ns; /* … and when, relative to that epoch's freeze             */
+        uint8_t *hot;           /* per unit: epochs in a row in which it was written       */
+        uint8_t *mode;          /* per unit: how this commit captures it, enum mode       */
+        uint32_t *place;        /* per unit: position in the flush order                  */
+        uint64_t written_pages; /* seen by the last collect                               */
+};
+
+enum mode { MODE_KEEP, MODE_DIRECT, MODE_FLUSH, MODE_OPENED };
+
+struct tracker {
+        const struct tracker_ops *ops;
+        struct budget *budget;
+        struct plat_track kernel;
+        struct guard guard;
+        struct watch **watches; /* by span number; NULL where a region is gone */
+        uint32_t count, capacity;
+        uint64_t unit_bytes;
+        struct plat_range *ranges; /* for scanning */
+};
+
+/* Method table, size first. Ranges of units are [first, first + count). */
+struct tracker_ops {
+        size_t size;
+        const char *name;
+        bool traps; /* protect works                                                          */
+        bool needs_faults; /* writes are seen by faults only: a unit stays protected until it is
+                              written */
+        int (*open)(struct tracker *t);
+        int (*add)(struct tracker *t, struct watch *w);
+        void (*remove)(struct tracker *t, struct watch *w);
+        /* Sets dirty[] for units that may have been written since they were armed. More is allowed,
+         * less never. */
+        int (*collect)(struct tracker *t, struct watch *w);
+        /* Writes fault from now on. */
+        int (*protect)(struct tracker *t, struct watch *w, uint64_t first, uint64_t count);
+        /* Begins to watch for writes anew; the units are protected. */
+        int (*arm)(struct tracker *t, struct watch *w, uint64_t first, uint64_t count);
+};
+extern const struct tracker_ops tracker_scan, tracker_uffd, tracker_mprotect, tracker_hash;
+
+#define SCAN_RANGES 4096u
+
+/* wanted: an enum of the option `tracker`. Takes the best that works here; a forced one that does
+ * not is an error. */
+int tracker_open(struct tracker *t, uint64_t wanted, const struct probe probes[PROBE_COUNT],
+                 uint64_t unit_bytes, struct budget *budget);
+void tracker_close(struct tracker *t);
+/* A region is there, is gone, has changed its place or size. No commit may be running. */
+int tracker_watch(struct tracker *t, struct region *r);
+void tracker_unwatch(struct tracker *t, struct region *r);
+/* The fault handler is in place, whatever the program installed since. */
+int faults_ready(void);
+/* Everything counts as changed again. */
+void tracker_forget(struct tracker *t);
+/* Memory for copies: exactly `bytes`, rounded down to units. No commit may be running. */
+int tracker_set_slots(struct tracker *t, uint64_t bytes);
 
 #endif

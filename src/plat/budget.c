@@ -2,6 +2,7 @@
  * carries its size in a header of one cache line, which also keeps small pieces aligned to 64. */
 #include "plat/plat.h"
 #include <errno.h>
+#include <stdatomic.h>
 
 #define HEADER 64u
 
@@ -17,16 +18,20 @@ static int over(const struct budget *b, uint64_t bytes, const char *what)
 
 int budget_charge(struct budget *b, uint64_t bytes, const char *what)
 {
-        if (bytes > b->limit || b->used > b->limit - bytes)
-                return over(b, bytes, what);
-        b->used += bytes;
-        b->peak = max_u64(b->peak, b->used);
+        uint64_t used = atomic_load(&b->used);
+        do {
+                if (bytes > b->limit || used > b->limit - bytes)
+                        return over(b, bytes, what);
+        } while (!atomic_compare_exchange_weak(&b->used, &used, used + bytes));
+        uint64_t peak = atomic_load(&b->peak);
+        while (used + bytes > peak && !atomic_compare_exchange_weak(&b->peak, &peak, used + bytes))
+                continue;
         return 0;
 }
 
 void budget_refund(struct budget *b, uint64_t bytes)
 {
-        b->used -= bytes;
+        atomic_fetch_sub(&b->used, bytes);
 }
 
 /* Pieces of a page and more start page-aligned, as direct I/O needs: their header takes a whole

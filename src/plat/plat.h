@@ -22,7 +22,8 @@ struct plat_stat {
         bool in_memory; /* tmpfs, ramfs, hugetlbfs: stores are as fast as the medium gets */
 };
 
-struct plat_ring; /* an io_uring */
+typedef unsigned long plat_thread; /* a pthread_t */
+struct plat_ring;                  /* an io_uring */
 enum plat_io { PLAT_READ, PLAT_WRITE };
 
 struct plat_calls {
@@ -65,6 +66,14 @@ struct plat_calls {
         int (*ring_wait)(struct plat_ring *ring, uint32_t *tag, int *result);
         void (*ring_delete)(struct plat_ring *ring);
 
+        int (*mprotect)(void *p, uint64_t bytes, bool writable);
+        int (*madvise_huge)(void *p, uint64_t bytes);
+        int (*userfaultfd)(void); /* of this user's own memory and faults only */
+        int (*ioctl)(int fd, unsigned long request, void *arg);
+        int (*thread_start)(void *(*fn)(void *arg), void *arg, plat_thread *out);
+        int (*thread_join)(plat_thread thread);
+
+        void (*sleep_ns)(uint64_t ns);
         uint64_t (*now_ns)(void);  /* monotonic */
         uint64_t (*wall_ns)(void); /* since 1970 UTC */
         int (*random)(void *buf, size_t bytes);
@@ -85,8 +94,10 @@ static inline void plat_point(const char *name)
 
 /* ---- budget: allocation with a hard limit ---------------------------------------------------- */
 
+/* Counted atomically: the flusher gives back what a program thread took. */
 struct budget {
-        uint64_t limit, used, peak;
+        uint64_t limit;
+        _Atomic uint64_t used, peak;
 };
 /* NULL when the limit or the machine's memory is exhausted, with text: `what` names the purpose. */
 void *budget_alloc(struct budget *b, uint64_t bytes, const char *what);
@@ -104,6 +115,45 @@ void budget_refund(struct budget *b, uint64_t bytes);
 int64_t plat_read_full(int fd, void *buf, size_t bytes, uint64_t offset);
 int plat_write_full(int fd, const void *buf, size_t bytes, uint64_t offset);
 
+/* ---- write tracking in the kernel ---------------------------------------------------------------
+ */
+
+/* A userfaultfd and /proc/self/pagemap. A range belongs to one userfaultfd only. */
+struct plat_track {
+        int uffd, pagemap;
+};
+struct plat_range {
+        uint64_t start, end, categories;
+};
+/* async: the kernel lets a write through and remembers it. Otherwise a write to a protected page is
+ * a SIGBUS in the writing thread. */
+int track_open(struct plat_track *t, bool async);
+void track_close(struct plat_track *t);
+int track_add(const struct plat_track *t, const void *p, uint64_t bytes);
+int track_remove(const struct plat_track *t, const void *p, uint64_t bytes);
+/* Ranges of pages written since they were last reset, from *at on; *at becomes where to go on. With
+ * reset they begin anew. Returns how many ranges were stored; the end is reached when *at is p +
+ * bytes. */
+int track_scan(const struct plat_track *t, const void *p, uint64_t bytes, bool reset, uint64_t *at,
+               struct plat_range *ranges, uint32_t room);
+/* Forgets that pages were written. */
+int track_reset(const struct plat_track *t, const void *p, uint64_t bytes);
+/* For a tracker that is not async. */
+int track_protect(const struct plat_track *t, const void *p, uint64_t bytes, bool on);
+
+/* ---- raw calls, for the signal zone -------------------------------------------------------------
+ */
+
+/* No libc, no errno, no locks: safe in a fault handler. Results are >= 0 or -errno. */
+long raw_call(long number, long a, long b, long c, long d, long e, long f);
+long raw_futex_wait(const void *word, uint32_t expected, uint64_t timeout_ns);
+long raw_futex_wake(const void *word, int count);
+long raw_mprotect(uintptr_t p, uint64_t bytes, bool writable);
+long raw_ioctl(int fd, unsigned long request, void *arg);
+uint64_t raw_now_ns(void);
+/* Lets writes to pages through again that track_protect protected. */
+long raw_unprotect(int uffd, uintptr_t p, uint64_t bytes);
+
 /* ---- kernel probe ---------------------------------------------------------------------------- */
 
 enum probe_id {
@@ -112,6 +162,7 @@ enum probe_id {
         PROBE_FALLOCATE,
         PROBE_UFFD_WP_ASYNC,
         PROBE_PAGEMAP_SCAN,
+        PROBE_UFFD_SIGBUS,
         PROBE_COUNT
 };
 struct probe {

@@ -4,27 +4,9 @@
 #include "plat/plat.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/userfaultfd.h>
 #include <pthread.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
-
-/* Debian 12's kernel headers lack these (Linux 6.7). */
-#define UFFD_WP_UNPOPULATED (UINT64_C(1) << 13)
-#define UFFD_WP_ASYNC       (UINT64_C(1) << 15)
-struct page_region_abi {
-        uint64_t start, end, categories;
-};
-struct pm_scan_abi {
-        uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
-        uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
-};
-#define PAGEMAP_SCAN_ABI    _IOWR('f', 16, struct pm_scan_abi)
-#define PM_SCAN_WP_MATCHING 1u
-#define PM_SCAN_CHECK_WP    2u
-#define PAGE_IS_WRITTEN_ABI 2u
 
 static const struct probe names[PROBE_COUNT] = {
         [PROBE_IO_URING] = {"io_uring", "asynchronous file I/O", false, false},
@@ -32,6 +14,8 @@ static const struct probe names[PROBE_COUNT] = {
         [PROBE_FALLOCATE] = {"fallocate", "disk space reserved before it is written", false, false},
         [PROBE_UFFD_WP_ASYNC] = {"uffd_wp_async", "write tracking resolved in the kernel", false,
                                  false},
+        [PROBE_UFFD_SIGBUS] = {"uffd_sigbus", "write faults delivered in the writing thread", false,
+                               false},
         [PROBE_PAGEMAP_SCAN] = {"pagemap_scan", "reading and resetting written pages", false,
                                 false},
 };
@@ -69,45 +53,47 @@ static bool fallocate_works(void)
         return works;
 }
 
-/* Registers a page for asynchronous write protection, writes to it, and asks which pages were
- * written. */
+/* Writes to a page under asynchronous write protection and asks which pages were written, before
+ * and after a reset. */
 static void tracking_works(bool *async, bool *scan)
 {
+        struct plat_track t;
+        void *page = NULL;
         *async = *scan = false;
-        int uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
-        if (uffd < 0)
+        if (track_open(&t, true))
                 return;
-        char *page =
-                mmap(NULL, PLAT_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-        struct uffdio_api api = {.api = UFFD_API, .features = UFFD_WP_ASYNC | UFFD_WP_UNPOPULATED};
-        struct uffdio_register reg = {.range = {(uintptr_t)page, PLAT_PAGE},
-                                      .mode = UFFDIO_REGISTER_MODE_WP};
-        if (page != MAP_FAILED && ioctl(uffd, UFFDIO_API, &api) == 0 &&
-            ioctl(uffd, UFFDIO_REGISTER, &reg) == 0) {
-                struct page_region_abi hit;
-                struct pm_scan_abi arg = {
-                        .size = sizeof(arg),
-                        .flags = PM_SCAN_WP_MATCHING | PM_SCAN_CHECK_WP,
-                        .start = (uintptr_t)page,
-                        .end = (uintptr_t)page + PLAT_PAGE,
-                        .vec = (uintptr_t)&hit,
-                        .vec_len = 1,
-                        .category_mask = PAGE_IS_WRITTEN_ABI,
-                        .return_mask = PAGE_IS_WRITTEN_ABI,
-                };
+        if (plat->mmap(-1, PLAT_PAGE, &page) == 0 && track_add(&t, page, PLAT_PAGE) == 0) {
+                struct plat_range hit;
+                uint64_t at = (uintptr_t)page;
                 *(volatile char *)page = 1;
                 *async = true;
-                bool first = pagemap >= 0 && ioctl(pagemap, PAGEMAP_SCAN_ABI, &arg) == 1;
-                bool reset = first && ioctl(pagemap, PAGEMAP_SCAN_ABI, &arg) == 0;
+                bool first = track_scan(&t, page, PLAT_PAGE, true, &at, &hit, 1) == 1;
+                at = (uintptr_t)page;
+                bool reset = first && track_scan(&t, page, PLAT_PAGE, false, &at, &hit, 1) == 0;
+                at = (uintptr_t)page;
                 *(volatile char *)page = 2;
-                *scan = reset && ioctl(pagemap, PAGEMAP_SCAN_ABI, &arg) == 1;
+                *scan = reset && track_scan(&t, page, PLAT_PAGE, false, &at, &hit, 1) == 1;
         }
-        if (pagemap >= 0)
-                (void)close(pagemap);
-        if (page != MAP_FAILED)
-                (void)munmap(page, PLAT_PAGE);
-        (void)close(uffd);
+        if (page)
+                (void)plat->munmap(page, PLAT_PAGE);
+        track_close(&t);
+}
+
+/* Protects a page and opens it again; the fault itself is not tried, it would need a signal
+ * handler. */
+static bool sigbus_works(void)
+{
+        struct plat_track t;
+        void *page = NULL;
+        if (track_open(&t, false))
+                return false;
+        bool works = plat->mmap(-1, PLAT_PAGE, &page) == 0 && track_add(&t, page, PLAT_PAGE) == 0 &&
+                     track_protect(&t, page, PLAT_PAGE, true) == 0 &&
+                     track_protect(&t, page, PLAT_PAGE, false) == 0;
+        if (page)
+                (void)plat->munmap(page, PLAT_PAGE);
+        track_close(&t);
+        return works;
 }
 
 static void probe_all(void)
@@ -117,6 +103,7 @@ static void probe_all(void)
         found[PROBE_O_DIRECT].present = direct_works();
         found[PROBE_FALLOCATE].present = fallocate_works();
         tracking_works(&found[PROBE_UFFD_WP_ASYNC].present, &found[PROBE_PAGEMAP_SCAN].present);
+        found[PROBE_UFFD_SIGBUS].present = sigbus_works();
 }
 
 int probe_check(const char *mask, struct probe out[PROBE_COUNT])

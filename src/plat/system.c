@@ -3,13 +3,18 @@
 #include "plat/plat_int.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
@@ -231,6 +236,54 @@ static void sys_store(void *to, const void *from, size_t bytes)
 #endif
 }
 
+static int sys_mprotect(void *p, uint64_t bytes, bool writable)
+{
+        return result(mprotect(p, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ));
+}
+
+static int sys_madvise_huge(void *p, uint64_t bytes)
+{
+        return result(madvise(p, bytes, MADV_HUGEPAGE));
+}
+
+/* Without privileges only faults of user code may be handled, which is all that is wanted. */
+static int sys_userfaultfd(void)
+{
+        return result((int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY));
+}
+
+static int sys_ioctl(int fd, unsigned long request, void *arg)
+{
+        return result(ioctl(fd, request, arg));
+}
+
+static int sys_thread_start(void *(*fn)(void *arg), void *arg, plat_thread *out)
+{
+        sigset_t all;
+        sigset_t before;
+        pthread_t thread;
+        /* The program's signals are the program's threads' business. */
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        int rc = pthread_create(&thread, NULL, fn, arg);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        if (rc == 0)
+                *out = thread;
+        return -rc;
+}
+
+static int sys_thread_join(plat_thread thread)
+{
+        return -pthread_join(thread, NULL);
+}
+
+static void sys_sleep_ns(uint64_t ns)
+{
+        struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+        while (nanosleep(&t, &t) < 0 && errno == EINTR)
+                continue;
+}
+
 static uint64_t clock_ns(clockid_t clock)
 {
         struct timespec t;
@@ -296,6 +349,13 @@ const struct plat_calls plat_system = {
         .ring_push = ring_system_push,
         .ring_wait = ring_system_wait,
         .ring_delete = ring_system_delete,
+        .mprotect = sys_mprotect,
+        .madvise_huge = sys_madvise_huge,
+        .userfaultfd = sys_userfaultfd,
+        .ioctl = sys_ioctl,
+        .thread_start = sys_thread_start,
+        .thread_join = sys_thread_join,
+        .sleep_ns = sys_sleep_ns,
         .now_ns = sys_now_ns,
         .wall_ns = sys_wall_ns,
         .random = sys_random,

@@ -186,6 +186,35 @@ static const struct leaf_entry *old_entry(const struct draft *d, uint32_t region
         return &old->leaves[block / LEAF_ENTRIES]->entries[block % LEAF_ENTRIES];
 }
 
+uint64_t draft_number(const struct draft *d)
+{
+        return d->v->number;
+}
+
+uint64_t draft_base(const struct draft *d)
+{
+        return d->base ? d->base->number : 0;
+}
+
+bool draft_can_keep(const struct draft *d, uint32_t region, uint64_t block)
+{
+        return old_entry(d, region, block) != NULL;
+}
+
+static void share(struct draft *d, uint32_t region, uint64_t block, const struct leaf_entry *old)
+{
+        struct stored_region *r = &d->v->regions[region];
+        uint32_t bytes = block_length(&r->desc, block);
+        space_ref(&d->p->space, old->offset, bytes);
+        leaf_set(d->p, r->leaves[block / LEAF_ENTRIES], (uint32_t)(block % LEAF_ENTRIES), *old);
+        d->result.unchanged_bytes += bytes;
+}
+
+void draft_keep(struct draft *d, uint32_t region, uint64_t block)
+{
+        share(d, region, block, old_entry(d, region, block));
+}
+
 int draft_put(struct draft *d, uint32_t region, uint64_t block, const void *from)
 {
         struct stored_region *r = &d->v->regions[region];
@@ -199,14 +228,12 @@ int draft_put(struct draft *d, uint32_t region, uint64_t block, const void *from
         struct leaf_entry e = {0, hash_bytes(copy, bytes)};
         const struct leaf_entry *old = old_entry(d, region, block);
         if (old && hash_equal(old->hash, e.hash)) {
-                e.offset = old->offset;
-                space_ref(&d->p->space, e.offset, bytes);
-                d->result.unchanged_bytes += bytes;
-        } else {
-                e.offset = writer_keep(d->p, bytes);
-                d->result.data_bytes += bytes;
+                share(d, region, block, old);
+                return 1;
         }
+        e.offset = writer_keep(d->p, bytes);
         leaf_set(d->p, leaf, (uint32_t)(block % LEAF_ENTRIES), e);
+        d->result.data_bytes += bytes;
         return 0;
 }
 

@@ -19,6 +19,7 @@ struct pool_options {
         uint64_t media, io, direct, damaged;
         uint64_t versions;
         uint64_t limit_bytes;
+        uint64_t rate;              /* bytes per second; 0: as fast as it goes */
         const struct probe *probes; /* borrowed until pool_open returns */
         struct budget *budget;      /* borrowed until pool_close */
 };
@@ -102,8 +103,16 @@ int pool_read_leaf(struct pool *p, const struct version *v, uint32_t region, uin
 int draft_begin(struct pool *p, uint32_t regions, struct draft **out);
 int draft_region(struct draft *d, const struct region_desc *desc);
 int draft_ready(struct draft *d, uint64_t frozen_ns);
-/* Copies the block, hashes the copy, and writes it unless the version before has the same content
- * there. The source may change as soon as this returns. */
+/* Number the version will have. */
+uint64_t draft_number(const struct draft *d);
+/* Number of the version that unchanged blocks are shared with, 0 if there is none. */
+uint64_t draft_base(const struct draft *d);
+/* Does that version have this block, at the same place and with the same length? */
+bool draft_can_keep(const struct draft *d, uint32_t region, uint64_t block);
+/* The block is as it was in that version; its content is not looked at. Only where draft_can_keep. */
+void draft_keep(struct draft *d, uint32_t region, uint64_t block);
+/* Copies the block, hashes the copy, and writes it, unless the version before has the same content there: then 1.
+ * The source may change as soon as this returns. */
 int draft_put(struct draft *d, uint32_t region, uint64_t block, const void *from);
 
 struct draft_result {

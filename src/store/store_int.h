@@ -119,6 +119,7 @@ struct writer {
         uint64_t staged_at; /* where the object being staged begins     */
         uint64_t written;   /* bytes given to the media in this draft   */
         int failed;         /* first error of a transfer                */
+        uint64_t free_ns;   /* with a rate limit: when the next write may begin */
 };
 int writer_init(struct pool *p);
 void writer_delete(struct pool *p);

@@ -135,6 +135,18 @@ static void close_extent(struct pool *p)
         p->writer.open = false;
 }
 
+/* Holds a write back so that the long-term rate is kept. */
+static void pace(struct pool *p, uint64_t bytes)
+{
+        struct writer *w = &p->writer;
+        if (p->options.rate == 0)
+                return;
+        uint64_t now = plat->now_ns();
+        if (w->free_ns > now)
+                plat->sleep_ns(w->free_ns - now);
+        w->free_ns = max_u64(w->free_ns, now) + bytes * 1000000000u / p->options.rate;
+}
+
 static int submit(struct pool *p)
 {
         struct writer *w = &p->writer;
@@ -143,6 +155,7 @@ static int submit(struct pool *p)
         int rc = 0;
         if (bytes) {
                 memset(c->buf + w->fill, 0, bytes - w->fill);
+                pace(p, bytes);
                 c->in_flight = true;
                 rc = p->media->ops->write(p->media, c->buf, (uint32_t)bytes, w->extent, w->current);
                 if (rc) {

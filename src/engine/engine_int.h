@@ -1,0 +1,60 @@
+/* engine_int.h: between the files of engine. */
+#ifndef BELAY_ENGINE_INT_H
+#define BELAY_ENGINE_INT_H
+
+#include "engine/engine.h"
+#include <pthread.h>
+
+/* One unit of one region in the order of flushing. */
+struct target {
+        uint32_t region; /* position in the registry, the draft and `watches` */
+        uint32_t unit;
+        uint64_t key; /* smaller first                                     */
+};
+
+struct engine {
+        struct engine_options options;
+        struct pool *pool;
+        struct regions *regions;
+        struct tracker tracker;
+
+        /* Shared with the flusher, under the lock. */
+        pthread_mutex_t lock;
+        pthread_cond_t changed;
+        bool committing, stopping, has_thread;
+        plat_thread thread;
+        struct version_status last;
+        struct epoch_stats stats;
+        uint64_t published, failed, total_written;
+        struct pool_info info;
+
+        /* The commit: made by freeze, then the flusher's alone until it ends. */
+        struct draft *draft;
+        uint64_t frozen_ns, frozen_before_ns;
+        struct epoch_stats epoch;
+        struct target *plan; /* units to flush, sorted by key in the flusher */
+        uint64_t plan_count, plan_capacity;
+        uint32_t *region_of; /* per span number: position of its region */
+        uint32_t region_capacity;
+
+        /* The version whose content the dirty marks are relative to; 0: everything is dirty. */
+        uint64_t lineage;
+};
+
+/* freeze.c */
+int freeze(struct engine *e);
+/* Writes the blocks of a unit into the draft, from `from`. 1 if none had changed. */
+int put_unit(struct engine *e, uint32_t region, uint64_t unit, const uint8_t *from);
+
+/* flush.c: everything that is left of the commit. The lock is not held. */
+int flush(struct engine *e);
+/* After a failure: lets the program go on, whatever was not captured. */
+void flush_abandon(struct engine *e);
+
+/* order.c */
+void order_keys(struct engine *e);
+void order_plan(struct engine *e);
+/* Remembers this epoch's accesses as the last ones and begins a new epoch. */
+void order_begin_epoch(struct engine *e, struct watch *w, uint64_t frozen_ns);
+
+#endif

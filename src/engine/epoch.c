@@ -1,0 +1,349 @@
+/* epoch.c: the states of a commit, and who may do what in each.
+ *
+ *              engine_checkpoint                 flusher
+ *      IDLE ───── freeze ─────► FLUSHING ── all captured ──► SEALING ── publish ──► IDLE
+ *        ▲                         │                            │
+ *        └───── abandon ◄──────────┴──────── failure ◄──────────┘
+ *
+ * Invariants
+ *  1. IDLE: `committing` is false, no unit is PENDING, BUSY or COPIED, all slots are free, there is
+ * no draft.
+ *  2. FLUSHING: the draft, the plan and the units belong to the flusher; the program only runs the
+ * fault handler. Regions do not change: engine_release waits for IDLE.
+ *  3. The lock protects `committing`, `last`, `stats` and the totals. It is never held during I/O,
+ * and the flusher takes it only when no program thread can be waiting for a unit.
+ *  4. A failed commit leaves all its units dirty: the next version is complete.
+ *
+ * epoch_check states 1 as code. */
+#include "engine/engine_int.h"
+#include <errno.h>
+#include <stdio.h>
+#include <time.h>
+
+/* Invariant 1; NULL if it holds, else which part does not. */
+static const char *epoch_check(const struct engine *e)
+{
+        const struct guard *g = &e->tracker.guard;
+        if (atomic_load(&g->slots_used) != 0)
+                return "copies are left over";
+        if (atomic_load(&g->copied) != 0)
+                return "copied units are left over";
+        if (e->draft)
+                return "a draft is left over";
+        for (uint64_t i = 0; i < e->plan_count; i++) {
+                const struct watch *w = e->regions->list[e->plan[i].region]->watch;
+                uint32_t kind = atomic_load(&w->span.state[e->plan[i].unit]) & UNIT_KIND;
+                if (kind != UNIT_OPEN && kind != UNIT_DONE)
+                        return "a unit is not captured";
+        }
+        return NULL;
+}
+
+static void end_capture(struct engine *e)
+{
+        struct guard *g = &e->tracker.guard;
+        e->epoch.waits = atomic_exchange(&g->waits, 0);
+        e->epoch.cows = atomic_exchange(&g->cows, 0);
+        e->epoch.avoided = atomic_exchange(&g->avoided, 0);
+        e->epoch.faults = atomic_exchange(&g->faults, 0);
+        e->epoch.wait_ns = atomic_exchange(&g->wait_ns, 0);
+        e->epoch.copy_peak_bytes = atomic_exchange(&g->slots_peak, 0) * g->slot_bytes;
+        atomic_store(&g->committing, false);
+        atomic_fetch_add(&g->ended, 1);
+        (void)raw_futex_wake(&g->ended, INT32_MAX);
+}
+
+/* All captured: the version is published, the marks are its. */
+static int seal(struct engine *e)
+{
+        int rc = draft_publish(&e->draft, &e->epoch.result);
+        if (rc)
+                return rc;
+        for (uint32_t i = 0; i < e->regions->count; i++) {
+                struct watch *w = e->regions->list[i]->watch;
+                memset(w->dirty, 0, w->span.units);
+        }
+        e->lineage = e->epoch.result.version;
+        return 0;
+}
+
+static int fail_text(int rc)
+{
+        if (rc == BELAY_E_BROKEN)
+                return rc;
+        return err_wrap(BELAY_E_CHECKPOINT, "no version was published, earlier ones are intact");
+}
+
+/* From frozen to published or failed. Runs in the flusher, or in the caller with policy sync. */
+static int commit(struct engine *e)
+{
+        int rc = flush(e);
+        if (rc)
+                flush_abandon(e);
+        end_capture(e);
+        if (rc == 0)
+                rc = seal(e);
+        else
+                draft_abort(&e->draft);
+        if (rc)
+                rc = fail_text(rc);
+        const char *wrong = epoch_check(e);
+        if (wrong && rc == 0)
+                rc = err_set(BELAY_E_BROKEN, "the commit ended in a wrong state: %s", wrong);
+        e->epoch.commit_ns = plat->now_ns() - e->frozen_ns;
+        return rc;
+}
+
+/* Makes the outcome visible. */
+static void settle(struct engine *e, int rc)
+{
+        struct pool_info info;
+        pool_info(e->pool, &info);
+        pthread_mutex_lock(&e->lock);
+        e->last.state = rc ? STATE_FAILED : STATE_PUBLISHED;
+        e->last.code = rc;
+        snprintf(e->last.text, sizeof(e->last.text), "%s", rc ? err_text() : "");
+        e->epoch.version = e->last.version;
+        if (rc) {
+                e->failed++;
+        } else {
+                e->epoch.blocked_ns = e->stats.blocked_ns;
+                e->stats = e->epoch;
+                e->published++;
+                e->total_written += e->epoch.result.written_bytes;
+        }
+        e->info = info;
+        e->committing = false;
+        pthread_cond_broadcast(&e->changed);
+        pthread_mutex_unlock(&e->lock);
+        if (rc)
+                log_emit(BELAY_LOG_ERROR, "%s", err_text());
+}
+
+static void *flusher(void *arg)
+{
+        struct engine *e = arg;
+        pthread_mutex_lock(&e->lock);
+        for (;;) {
+                while (!e->committing && !e->stopping)
+                        pthread_cond_wait(&e->changed, &e->lock);
+                if (!e->committing)
+                        break;
+                pthread_mutex_unlock(&e->lock);
+                settle(e, commit(e));
+                pthread_mutex_lock(&e->lock);
+        }
+        pthread_mutex_unlock(&e->lock);
+        return NULL;
+}
+
+static void wait_idle(struct engine *e)
+{
+        pthread_mutex_lock(&e->lock);
+        while (e->committing)
+                pthread_cond_wait(&e->changed, &e->lock);
+        pthread_mutex_unlock(&e->lock);
+}
+
+static int start_flusher(struct engine *e)
+{
+        if (e->has_thread)
+                return 0;
+        int rc = plat->thread_start(flusher, e, &e->thread);
+        if (rc)
+                return err_set(rc, "the flusher thread cannot be started: %s", code_text(rc));
+        e->has_thread = true;
+        return 0;
+}
+
+static void begin(struct engine *e, uint64_t version)
+{
+        pthread_mutex_lock(&e->lock);
+        e->last = (struct version_status){.version = version, .state = STATE_FLUSHING};
+        e->stats.blocked_ns = plat->now_ns() - e->frozen_ns;
+        e->committing = true;
+        pthread_cond_broadcast(&e->changed);
+        pthread_mutex_unlock(&e->lock);
+}
+
+static int freeze_failed(struct engine *e, int rc)
+{
+        bool frozen = atomic_load(&e->tracker.guard.committing);
+        rc = fail_text(rc);
+        if (frozen) {
+                flush_abandon(e);
+                end_capture(e);
+        }
+        draft_abort(&e->draft);
+        e->last.version = 0;
+        settle(e, rc);
+        return rc;
+}
+
+int engine_checkpoint(struct engine *e, uint64_t *version)
+{
+        wait_idle(e);
+        int rc = e->options.policy == POLICY_SYNC ? 0 : start_flusher(e);
+        uint64_t before = e->frozen_ns;
+        e->frozen_before_ns = before;
+        if (rc == 0)
+                rc = freeze(e);
+        if (rc)
+                return freeze_failed(e, rc);
+        *version = draft_number(e->draft);
+        if (e->options.policy != POLICY_SYNC) {
+                begin(e, *version);
+                return 0;
+        }
+        e->last.version = *version;
+        rc = commit(e);
+        e->stats.blocked_ns = plat->now_ns() - e->frozen_ns;
+        settle(e, rc);
+        return rc;
+}
+
+int engine_wait(struct engine *e, uint64_t version, uint64_t timeout_ns)
+{
+        struct timespec until;
+        (void)clock_gettime(CLOCK_MONOTONIC, &until);
+        uint64_t ns = (uint64_t)until.tv_nsec + timeout_ns % 1000000000u;
+        until.tv_sec += (time_t)(timeout_ns / 1000000000u + ns / 1000000000u);
+        until.tv_nsec = (long)(ns % 1000000000u);
+        int rc = 0;
+        pthread_mutex_lock(&e->lock);
+        if (version && version != e->last.version && !pool_find_version(e->pool, version))
+                rc = -ENOENT;
+        while (rc == 0 && e->committing && (version == 0 || version == e->last.version)) {
+                if (timeout_ns == UINT64_MAX)
+                        rc = -pthread_cond_wait(&e->changed, &e->lock);
+                else
+                        rc = -pthread_cond_timedwait(&e->changed, &e->lock, &until);
+        }
+        struct version_status last = e->last;
+        pthread_mutex_unlock(&e->lock);
+        if (rc == -ETIMEDOUT)
+                return err_set(rc, "version %llu is still being flushed",
+                               (unsigned long long)last.version);
+        if (rc == -ENOENT)
+                return err_set(rc, "there is no version %llu", (unsigned long long)version);
+        if (last.state == STATE_FAILED && (version == 0 || version == last.version))
+                return err_restore(last.code, last.text);
+        return rc;
+}
+
+void engine_status(struct engine *e, uint64_t version, struct version_status *out)
+{
+        pthread_mutex_lock(&e->lock);
+        *out = e->last;
+        bool other = version && version != e->last.version;
+        bool idle = !e->committing;
+        pthread_mutex_unlock(&e->lock);
+        if (other)
+                *out = (struct version_status){.version = version,
+                                               .state = idle && pool_find_version(e->pool, version)
+                                                                ? STATE_PUBLISHED
+                                                                : STATE_NONE};
+}
+
+void engine_stats(struct engine *e, struct epoch_stats *last, uint64_t *published, uint64_t *failed,
+                  uint64_t *total_written)
+{
+        pthread_mutex_lock(&e->lock);
+        *last = e->stats;
+        *published = e->published;
+        *failed = e->failed;
+        *total_written = e->total_written;
+        pthread_mutex_unlock(&e->lock);
+}
+
+void engine_pool_info(struct engine *e, struct pool_info *out)
+{
+        pthread_mutex_lock(&e->lock);
+        if (!e->committing)
+                pool_info(e->pool, &e->info);
+        *out = e->info;
+        pthread_mutex_unlock(&e->lock);
+}
+
+const char *engine_tracker(const struct engine *e)
+{
+        return e->tracker.ops->name;
+}
+
+/* ---- regions ------------------------------------------------------------------------------------
+ */
+
+int engine_watch(struct engine *e, struct region *r)
+{
+        wait_idle(e);
+        return tracker_watch(&e->tracker, r);
+}
+
+void engine_release(struct engine *e, struct region *r)
+{
+        wait_idle(e);
+        tracker_unwatch(&e->tracker, r);
+}
+
+void engine_forget(struct engine *e)
+{
+        e->lineage = 0;
+}
+
+void engine_idle(struct engine *e)
+{
+        wait_idle(e);
+}
+
+/* ---- life
+ * ---------------------------------------------------------------------------------------- */
+
+int engine_new(const struct engine_options *o, struct pool *pool, struct regions *regions,
+               struct engine **out)
+{
+        struct engine *e = budget_alloc(o->budget, sizeof(*e), "the engine");
+        if (!e)
+                return -ENOMEM;
+        e->options = *o;
+        e->options.probes = NULL;
+        e->pool = pool;
+        e->regions = regions;
+        pthread_condattr_t attr;
+        pthread_condattr_init(&attr);
+        pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+        pthread_cond_init(&e->changed, &attr);
+        pthread_condattr_destroy(&attr);
+        pthread_mutex_init(&e->lock, NULL);
+        int rc = tracker_open(&e->tracker, o->tracker, o->probes, o->unit_bytes, o->budget);
+        if (rc) {
+                engine_delete(&e);
+                return rc;
+        }
+        pool_info(pool, &e->info);
+        *out = e;
+        return 0;
+}
+
+void engine_delete(struct engine **engine)
+{
+        struct engine *e = *engine;
+        *engine = NULL;
+        if (!e)
+                return;
+        wait_idle(e);
+        if (e->has_thread) {
+                pthread_mutex_lock(&e->lock);
+                e->stopping = true;
+                pthread_cond_broadcast(&e->changed);
+                pthread_mutex_unlock(&e->lock);
+                (void)plat->thread_join(e->thread);
+        }
+        for (uint32_t i = 0; i < e->regions->count; i++)
+                tracker_unwatch(&e->tracker, e->regions->list[i]);
+        tracker_close(&e->tracker);
+        pthread_cond_destroy(&e->changed);
+        pthread_mutex_destroy(&e->lock);
+        budget_free(e->options.budget, e->plan);
+        budget_free(e->options.budget, e->region_of);
+        budget_free(e->options.budget, e);
+}

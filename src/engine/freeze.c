@@ -1,0 +1,311 @@
+/* freeze.c: the part of a checkpoint the program waits for: find what changed, decide how each unit
+ * is captured, protect what is flushed later.
+ *
+ *   KEEP    not written since the version before, which has it: nothing to do
+ *   DIRECT  staged right here: cannot be protected (edges, small or untracked regions), or too
+ * little to be worth it FLUSH   protected, and captured by the flusher or, if the program is
+ * faster, by the fault handler */
+#include "engine/engine_int.h"
+#include <errno.h>
+
+/* Up to this much is staged at the freeze: it costs less than its protection and its faults would.
+ */
+#define DIRECT_BYTES (UINT64_C(2) << 20)
+/* More runs than this are protected as one: a system call each, and mappings are split no further
+ * than needed. */
+#define MAX_RUNS 256u
+/* Most bytes copied ahead of the program at the freeze: some milliseconds. */
+#define AHEAD_BYTES (UINT64_C(16) << 20)
+
+int put_unit(struct engine *e, uint32_t region, uint64_t unit, const uint8_t *from)
+{
+        const struct region *r = e->regions->list[region];
+        uint64_t per_unit = r->watch->span.unit_bytes / r->desc.block_bytes;
+        uint64_t first = unit * per_unit;
+        uint64_t end = min_u64(first + per_unit, region_blocks(&r->desc));
+        int same = 1;
+        for (uint64_t block = first; block < end; block++) {
+                int rc = draft_put(e->draft, region, block,
+                                   from + (block - first) * r->desc.block_bytes);
+                if (rc < 0)
+                        return rc;
+                same &= rc;
+        }
+        return same;
+}
+
+static bool can_keep(const struct engine *e, uint32_t region, uint64_t unit)
+{
+        const struct region *r = e->regions->list[region];
+        uint64_t per_unit = r->watch->span.unit_bytes / r->desc.block_bytes;
+        uint64_t last = min_u64((unit + 1) * per_unit, region_blocks(&r->desc)) - 1;
+        /* Blocks exist up to a point and only the last one may differ in length: the unit's last
+         * block tells. */
+        return draft_can_keep(e->draft, region, last) &&
+               draft_can_keep(e->draft, region, unit * per_unit);
+}
+
+static bool whole_pages(const struct span *s, uint64_t u)
+{
+        return unit_begin(s, u) >= s->low && unit_begin(s, u) + unit_length(s, u) <= s->high;
+}
+
+static int describe(struct engine *e)
+{
+        const struct regions *regions = e->regions;
+        int rc = draft_begin(e->pool, regions->count, &e->draft);
+        for (uint32_t i = 0; rc == 0 && i < regions->count; i++)
+                rc = draft_region(e->draft, &regions->list[i]->desc);
+        return rc ? rc : draft_ready(e->draft, plat->wall_ns());
+}
+
+/* Room for every unit and span number; the flusher needs it and may not allocate. */
+static int make_room(struct engine *e)
+{
+        uint64_t units = 0;
+        for (uint32_t i = 0; i < e->regions->count; i++)
+                units += e->regions->list[i]->watch->span.units;
+        if (units > e->plan_capacity) {
+                void *p = budget_resize(e->options.budget, e->plan,
+                                        (units + units / 4) * sizeof(*e->plan), "the flush order");
+                if (!p)
+                        return -ENOMEM;
+                e->plan = p;
+                e->plan_capacity = units + units / 4;
+        }
+        if (e->tracker.count > e->region_capacity) {
+                void *p = budget_resize(e->options.budget, e->region_of,
+                                        e->tracker.capacity * sizeof(*e->region_of),
+                                        "the flush order");
+                if (!p)
+                        return -ENOMEM;
+                e->region_of = p;
+                e->region_capacity = e->tracker.capacity;
+        }
+        return 0;
+}
+
+static int collect(struct engine *e)
+{
+        if (draft_base(e->draft) != e->lineage || e->lineage == 0)
+                tracker_forget(&e->tracker);
+        for (uint32_t i = 0; i < e->regions->count; i++) {
+                struct watch *w = e->regions->list[i]->watch;
+                int rc = w->ops->collect(&e->tracker, w);
+                if (rc)
+                        return err_set(rc, "region '%s': what was written cannot be found out: %s",
+                                       e->regions->list[i]->desc.name, code_text(rc));
+                order_begin_epoch(e, w, e->frozen_before_ns);
+                e->region_of[w->span.number] = i;
+        }
+        return 0;
+}
+
+/* Sets the mode of every unit; the plan gets those to be flushed. */
+static void decide(struct engine *e)
+{
+        uint64_t bytes = 0;
+        e->plan_count = 0;
+        for (uint32_t i = 0; i < e->regions->count; i++) {
+                struct watch *w = e->regions->list[i]->watch;
+                const struct span *s = &w->span;
+                for (uint64_t u = 0; u < s->units; u++) {
+                        e->epoch.units++;
+                        if (!w->dirty[u] && can_keep(e, i, u)) {
+                                w->mode[u] = MODE_KEEP;
+                                continue;
+                        }
+                        w->dirty[u] = 1;
+                        e->epoch.dirty_units++;
+                        w->mode[u] = w->ops->traps && whole_pages(s, u) ? MODE_FLUSH : MODE_DIRECT;
+                        if (w->mode[u] == MODE_DIRECT)
+                                continue;
+                        e->plan[e->plan_count++] = (struct target){i, (uint32_t)u, 0};
+                        bytes += unit_length(s, u);
+                }
+        }
+        if (bytes > DIRECT_BYTES || e->options.policy == POLICY_SYNC)
+                return;
+        for (uint64_t i = 0; i < e->plan_count; i++)
+                e->regions->list[e->plan[i].region]->watch->mode[e->plan[i].unit] = MODE_DIRECT;
+        e->plan_count = 0;
+}
+
+/* A unit that is not protected goes on unwatched: it counts as written until the next commit. */
+static void call_written(struct watch *w, uint64_t u)
+{
+        atomic_store(&w->span.written[u], 1);
+}
+
+static int put_direct(struct engine *e)
+{
+        for (uint32_t i = 0; i < e->regions->count; i++) {
+                struct watch *w = e->regions->list[i]->watch;
+                for (uint64_t u = 0; u < w->span.units; u++) {
+                        if (w->mode[u] != MODE_DIRECT)
+                                continue;
+                        int rc = put_unit(e, i, u, (const uint8_t *)unit_begin(&w->span, u));
+                        if (rc < 0)
+                                return rc;
+                        call_written(w, u);
+                        e->epoch.direct_units++;
+                }
+        }
+        return 0;
+}
+
+static uint64_t count_runs(const struct watch *w)
+{
+        uint64_t runs = 0;
+        for (uint64_t u = 0; u < w->span.units; u++)
+                runs += w->mode[u] == MODE_FLUSH && (u == 0 || w->mode[u - 1] != MODE_FLUSH);
+        return runs;
+}
+
+/* Protects all units to be flushed. The kernel refuses when a process has too many mappings; what
+ * could not be protected is then staged here and now. */
+static int protect(struct engine *e, struct watch *w)
+{
+        const struct span *s = &w->span;
+        uint64_t runs = count_runs(w);
+        uint64_t u = 0;
+        while (u < s->units) {
+                while (u < s->units && w->mode[u] != MODE_FLUSH)
+                        u++;
+                uint64_t end = u;
+                while (end < s->units && w->mode[end] == MODE_FLUSH)
+                        end++;
+                if (runs > MAX_RUNS)
+                        end = s->units;
+                if (u == end)
+                        break;
+                int rc = w->ops->protect(&e->tracker, w, u, end - u);
+                if (rc)
+                        return rc;
+                u = end;
+        }
+        return 0;
+}
+
+static void set_pending(struct watch *w)
+{
+        for (uint64_t u = 0; u < w->span.units; u++)
+                if (w->mode[u] == MODE_FLUSH)
+                        atomic_store(&w->span.state[u], UNIT_PENDING);
+}
+
+static int protect_or_put(struct engine *e)
+{
+        for (uint32_t i = 0; i < e->regions->count; i++) {
+                struct watch *w = e->regions->list[i]->watch;
+                if (!w->ops->traps)
+                        continue;
+                set_pending(w);
+                int rc = protect(e, w);
+                if (rc == 0)
+                        continue;
+                log_emit(BELAY_LOG_WARN,
+                         "region '%s' cannot be protected (%s): it is copied at this checkpoint",
+                         e->regions->list[i]->desc.name, code_text(rc));
+                units_open(&w->span, 0, w->span.units);
+                for (uint64_t u = 0; u < w->span.units; u++) {
+                        if (!unit_claim(&w->span, u))
+                                continue;
+                        rc = put_unit(e, i, u, (const uint8_t *)unit_begin(&w->span, u));
+                        if (rc < 0)
+                                return rc;
+                        unit_finish(&w->span, u, UNIT_DONE);
+                        w->mode[u] = MODE_DIRECT;
+                        call_written(w, u);
+                        e->epoch.direct_units++;
+                }
+        }
+        return 0;
+}
+
+/* Brings the `count` smallest keys to the front of the plan. */
+static void select_first(struct target *a, uint64_t length, uint64_t count)
+{
+        uint64_t low = 0;
+        uint64_t high = length;
+        while (high - low > 1 && count > low && count < high) {
+                uint64_t pivot = a[low + (high - low) / 2].key;
+                uint64_t i = low;
+                uint64_t j = high - 1;
+                for (;;) {
+                        while (a[i].key < pivot)
+                                i++;
+                        while (a[j].key > pivot)
+                                j--;
+                        if (i >= j)
+                                break;
+                        struct target t = a[i];
+                        a[i++] = a[j];
+                        a[j--] = t;
+                }
+                if (count <= i)
+                        high = i;
+                else
+                        low = i;
+                if (high == length && i == low && low == 0)
+                        break;
+        }
+}
+
+/* Units the program will write first, by what it did last time, are copied at memory speed instead
+ * of being trapped one by one. They are not protected. */
+static void copy_ahead(struct engine *e)
+{
+        struct guard *g = &e->tracker.guard;
+        if (!e->options.copy_ahead || e->options.policy != POLICY_ADAPTIVE || g->slot_count == 0)
+                return;
+        uint64_t count = min_u64(g->slot_count / 2, AHEAD_BYTES / g->slot_bytes);
+        count = min_u64(count, e->plan_count);
+        select_first(e->plan, e->plan_count, count);
+        for (uint64_t i = 0; i < count; i++) {
+                struct target *t = &e->plan[i];
+                struct watch *w = e->regions->list[t->region]->watch;
+                if (w->last_access[t->unit] == ACCESS_NONE ||
+                    w->last_access[t->unit] == ACCESS_AFTER)
+                        continue;
+                int64_t slot = slot_take(g);
+                if (slot < 0)
+                        return;
+                atomic_store(&w->span.state[t->unit], UNIT_BUSY);
+                unit_copy(&w->span, t->unit, (uint32_t)slot);
+                w->mode[t->unit] = MODE_OPENED;
+                call_written(w, t->unit);
+                e->epoch.ahead_units++;
+        }
+}
+
+int freeze(struct engine *e)
+{
+        e->frozen_ns = plat->now_ns();
+        e->epoch = (struct epoch_stats){.version = 0};
+        int rc = describe(e);
+        if (rc == 0)
+                rc = make_room(e);
+        if (rc == 0)
+                rc = tracker_set_slots(
+                        &e->tracker, e->options.policy == POLICY_SYNC ? 0 : e->options.copy_bytes);
+        if (rc == 0 && e->tracker.ops->traps)
+                rc = faults_ready();
+        if (rc == 0)
+                rc = collect(e);
+        if (rc)
+                return rc;
+        decide(e);
+        rc = put_direct(e);
+        if (rc)
+                return rc;
+        order_keys(e);
+        atomic_store(&e->tracker.guard.committing, true);
+        copy_ahead(e);
+        if (e->options.policy == POLICY_SYNC) {
+                for (uint32_t i = 0; i < e->regions->count; i++)
+                        set_pending(e->regions->list[i]->watch);
+                return 0;
+        }
+        return protect_or_put(e);
+}

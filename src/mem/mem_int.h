@@ -1,0 +1,11 @@
+/* mem_int.h: between the files of mem. */
+#ifndef BELAY_MEM_INT_H
+#define BELAY_MEM_INT_H
+
+#include "mem/mem.h"
+
+/* The process-wide table of spans. -EBUSY if the pages already belong to another span. */
+int spans_add(struct span *s);
+void spans_remove(const struct span *s);
+
+#endif

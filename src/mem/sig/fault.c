@@ -1,0 +1,238 @@
+/* fault.c: what runs inside the fault handler. See guard.h for the states and invariants.
+ *
+ * A program thread may be here while it holds any lock of its own, malloc's included. So nothing
+ * here allocates, locks or calls libc beyond memcpy; the only wait is a bounded futex wait for one
+ * unit, and the flusher that ends it needs none of the program's locks either. */
+#include "mem/sig/guard.h"
+#include <errno.h>
+
+#define WAIT_NS 50000000u /* then look again; a lost wake-up costs at most this */
+
+_Atomic(struct span_table *) span_table_now;
+_Atomic uint32_t span_table_readers;
+_Atomic bool guard_disarmed;
+
+/* ---- slots --------------------------------------------------------------------------------- */
+
+/* A stack with a tag that changes on every push and pop, against ABA. */
+int64_t slot_take(struct guard *g)
+{
+        uint64_t head = atomic_load(&g->free_slots);
+        uint64_t next;
+        do {
+                if ((uint32_t)head == 0)
+                        return -1;
+                next = ((head >> 32) + 1) << 32 | g->next_slot[(uint32_t)head - 1];
+        } while (!atomic_compare_exchange_weak(&g->free_slots, &head, next));
+        uint32_t used = atomic_fetch_add(&g->slots_used, 1) + 1;
+        uint32_t peak = atomic_load(&g->slots_peak);
+        while (used > peak && !atomic_compare_exchange_weak(&g->slots_peak, &peak, used))
+                continue;
+        return (int64_t)(uint32_t)head - 1;
+}
+
+void slot_give(struct guard *g, uint32_t slot)
+{
+        atomic_fetch_sub(&g->slots_used, 1);
+        uint64_t head = atomic_load(&g->free_slots);
+        uint64_t next;
+        do {
+                g->next_slot[slot] = (uint32_t)head;
+                next = ((head >> 32) + 1) << 32 | (slot + 1);
+        } while (!atomic_compare_exchange_weak(&g->free_slots, &head, next));
+}
+
+/* The stack of copies links slots: its only consumer is the flusher, so a pop cannot meet ABA. */
+static void copied_push(struct guard *g, uint32_t slot, uint64_t unit)
+{
+        g->copied_unit[slot] = unit;
+        uint64_t head = atomic_load(&g->copied);
+        do
+                g->copied_next[slot] = head;
+        while (!atomic_compare_exchange_weak(&g->copied, &head, slot + 1));
+}
+
+bool copied_take(struct guard *g, uint32_t *span, uint64_t *unit, uint32_t *slot)
+{
+        uint64_t head = atomic_load(&g->copied);
+        do {
+                if (head == 0)
+                        return false;
+        } while (!atomic_compare_exchange_weak(&g->copied, &head, g->copied_next[head - 1]));
+        *slot = (uint32_t)head - 1;
+        *span = (uint32_t)(g->copied_unit[*slot] >> 32);
+        *unit = (uint32_t)g->copied_unit[*slot];
+        return true;
+}
+
+/* ---- units --------------------------------------------------------------------------------- */
+
+bool unit_claim(struct span *s, uint64_t u)
+{
+        uint32_t word = atomic_load(&s->state[u]);
+        while ((word & UNIT_KIND) == UNIT_PENDING)
+                if (atomic_compare_exchange_weak(&s->state[u], &word,
+                                                 UNIT_BUSY | (word & UNIT_WAITED)))
+                        return true;
+        return false;
+}
+
+void unit_finish(struct span *s, uint64_t u, uint32_t state)
+{
+        uint32_t before = atomic_exchange(&s->state[u], state);
+        if (before & UNIT_WAITED)
+                (void)raw_futex_wake(&s->state[u], INT32_MAX);
+}
+
+void unit_copy(struct span *s, uint64_t u, uint32_t slot)
+{
+        struct guard *g = s->guard;
+        memcpy(g->slots + slot * g->slot_bytes, (const void *)unit_begin(s, u), unit_length(s, u));
+        unit_finish(s, u, UNIT_COPIED | slot << UNIT_SLOT_SHIFT);
+        copied_push(g, slot, (uint64_t)s->number << 32 | u);
+}
+
+static bool captured(const struct span *s, uint64_t u)
+{
+        uint32_t kind = atomic_load(&s->state[u]) & UNIT_KIND;
+        return kind != UNIT_PENDING && kind != UNIT_BUSY;
+}
+
+/* Both neighbours of a shared page look at each other after they are captured, so at least one of
+ * them opens it. */
+void units_open(struct span *s, uint64_t first, uint64_t count)
+{
+        uintptr_t low = unit_begin(s, first);
+        uintptr_t high = unit_begin(s, first + count - 1) + unit_length(s, first + count - 1);
+        if (low % PLAT_PAGE)
+                low = first == 0 || captured(s, first - 1) ? low - low % PLAT_PAGE
+                                                           : align_up(low, PLAT_PAGE);
+        if (high % PLAT_PAGE)
+                high = first + count == s->units || captured(s, first + count)
+                               ? align_up(high, PLAT_PAGE)
+                               : high - high % PLAT_PAGE;
+        low = max_u64(low, s->low);
+        high = min_u64(high, s->high);
+        if (low >= high)
+                return;
+        long rc = s->guard->uffd >= 0 ? raw_unprotect(s->guard->uffd, low, high - low)
+                                      : raw_mprotect(low, high - low, true);
+        if (rc < 0)
+                atomic_store(&s->stuck, true);
+}
+
+static void note(struct span *s, uint64_t u, enum access access)
+{
+        uint8_t none = ACCESS_NONE;
+        if (!atomic_compare_exchange_strong(&s->access[u], &none, (uint8_t)access))
+                return;
+        atomic_store(&s->when_ns[u], raw_now_ns());
+        struct guard *g = s->guard;
+        _Atomic uint64_t *counter = access == ACCESS_WAIT      ? &g->waits
+                                    : access == ACCESS_COW     ? &g->cows
+                                    : access == ACCESS_AVOIDED ? &g->avoided
+                                                               : NULL;
+        if (counter)
+                atomic_fetch_add(counter, 1);
+}
+
+static void await(struct span *s, uint64_t u, uint32_t word)
+{
+        struct guard *g = s->guard;
+        uint64_t start = raw_now_ns();
+        note(s, u, ACCESS_WAIT);
+        uint32_t at = atomic_fetch_add(&g->waited_at, 1) % WAITED_RING;
+        atomic_store(&g->waited[at], ((uint64_t)s->number << 32 | u) + 1);
+        if (!(word & UNIT_WAITED) &&
+            !atomic_compare_exchange_strong(&s->state[u], &word, word | UNIT_WAITED))
+                return;
+        (void)raw_futex_wait(&s->state[u], word | UNIT_WAITED, WAIT_NS);
+        atomic_fetch_add(&g->wait_ns, raw_now_ns() - start);
+}
+
+/* Returns when the content of the freeze is safe. */
+static void capture(struct span *s, uint64_t u)
+{
+        for (;;) {
+                uint32_t word = atomic_load(&s->state[u]);
+                switch (word & UNIT_KIND) {
+                case UNIT_PENDING: {
+                        int64_t slot = slot_take(s->guard);
+                        if (slot < 0) {
+                                await(s, u, word);
+                                break;
+                        }
+                        if (!unit_claim(s, u)) {
+                                slot_give(s->guard, (uint32_t)slot);
+                                break;
+                        }
+                        unit_copy(s, u, (uint32_t)slot);
+                        note(s, u, ACCESS_COW);
+                        return;
+                }
+                case UNIT_BUSY:
+                        await(s, u, word);
+                        break;
+                case UNIT_OPEN:
+                        note(s, u, ACCESS_AFTER);
+                        return;
+                default:
+                        note(s, u, ACCESS_AVOIDED);
+                        return;
+                }
+        }
+}
+
+static bool admit_span(struct span *s, uintptr_t low, uintptr_t high)
+{
+        if (high <= s->low || low >= s->high)
+                return false;
+        low = max_u64(low - low % PLAT_PAGE, s->low);
+        high = min_u64(align_up(high, PLAT_PAGE), s->high);
+        uint64_t first = (max_u64(low, s->start) - s->start) / s->unit_bytes;
+        uint64_t last = (min_u64(high, s->start + s->bytes) - 1 - s->start) / s->unit_bytes;
+        if (atomic_load(&guard_disarmed)) {
+                (void)raw_mprotect(low, high - low, true);
+                return true;
+        }
+        atomic_fetch_add(&s->guard->faults, 1);
+        for (uint64_t u = first; u <= last; u++) {
+                capture(s, u);
+                atomic_store(&s->written[u], 1);
+        }
+        atomic_store(&s->guard->newest, ((uint64_t)s->number << 32 | last) + 1);
+        units_open(s, first, last - first + 1);
+        /* The kernel would not split the mapping any further: the flusher opens all of it at the
+         * end. */
+        uint32_t ended = atomic_load(&s->guard->ended);
+        while (atomic_load(&s->stuck) && atomic_load(&s->guard->committing)) {
+                (void)raw_futex_wait(&s->guard->ended, ended, WAIT_NS);
+                ended = atomic_load(&s->guard->ended);
+        }
+        return true;
+}
+
+bool guard_admit(uintptr_t p, uint64_t bytes)
+{
+        bool ours = false;
+        atomic_fetch_add(&span_table_readers, 1);
+        struct span_table *t = atomic_load(&span_table_now);
+        uint32_t low = 0;
+        uint32_t high = t ? t->count : 0;
+        while (low < high) {
+                uint32_t mid = low + (high - low) / 2;
+                if (t->spans[mid]->high <= p - p % PLAT_PAGE)
+                        low = mid + 1;
+                else
+                        high = mid;
+        }
+        for (; t && low < t->count && t->spans[low]->low < p + bytes; low++)
+                ours |= admit_span(t->spans[low], p, p + bytes);
+        atomic_fetch_sub(&span_table_readers, 1);
+        return ours;
+}
+
+bool guard_fault(uintptr_t address)
+{
+        return guard_admit(address, 1);
+}

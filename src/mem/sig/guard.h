@@ -1,0 +1,114 @@
+/* guard.h: what the fault handler and the flusher share while a commit is running.
+ *
+ * A span is the protected memory of one region, cut into units. Each unit has one word that says
+ * where its content of the freeze is. The handler (program threads) and the flusher (one thread)
+ * move it:
+ *
+ *      OPEN ──freeze──► PENDING ──flusher──► BUSY ──staged──► DONE ──┐
+ *       ▲                  │                                        │
+ *       │                  └──handler, free slot──► BUSY ─► COPIED ─┤ flusher stages the copy
+ *       └────────────────────────── end of the commit ◄─────────────┘
+ *
+ * Invariants
+ *  1. Between freeze and capture (DONE or COPIED) the pages of a unit are write-protected.
+ *  2. Only who moved PENDING to BUSY reads the unit's memory for the commit.
+ *  3. A slot belongs to exactly one COPIED unit, to one BUSY unit being copied, or to the free
+ * list: the copies never need more than slot_count slots.
+ *  4. Whoever waits for a unit set UNIT_WAITED before sleeping; whoever captures it clears the word
+ * and wakes. A wait is bounded and rechecks, so a lost wake-up costs time, never the program.
+ *
+ * Everything here is safe in a signal handler: atomics, raw system calls, memcpy. */
+#ifndef BELAY_MEM_SIG_GUARD_H
+#define BELAY_MEM_SIG_GUARD_H
+
+#include "plat/plat.h"
+#include <stdatomic.h>
+
+enum { UNIT_OPEN, UNIT_PENDING, UNIT_BUSY, UNIT_COPIED, UNIT_DONE };
+#define UNIT_KIND       7u
+#define UNIT_WAITED     8u
+#define UNIT_SLOT_SHIFT 8
+
+/* What the first write to a unit in an epoch met (Algorithm 2 of the AI-Ckpt paper). */
+enum access { ACCESS_NONE, ACCESS_WAIT, ACCESS_COW, ACCESS_AVOIDED, ACCESS_AFTER };
+
+#define WAITED_RING 64u
+
+struct guard;
+
+struct span {
+        struct guard *guard;
+        uintptr_t start;     /* of unit 0: the region's first byte                     */
+        uint64_t bytes;      /* of the region                                          */
+        uintptr_t low, high; /* whole pages that may be protected                      */
+        uint64_t unit_bytes, units;
+        uint32_t number;           /* position in the guard's table                          */
+        _Atomic uint32_t *state;   /* per unit                                               */
+        _Atomic uint8_t *access;   /* per unit: enum access in this epoch                    */
+        _Atomic uint64_t *when_ns; /* per unit: first write seen in this epoch               */
+        _Atomic uint8_t *written;  /* per unit: written since the freeze, as faults tell     */
+        _Atomic bool stuck;        /* pages could not be opened singly; they open at the end */
+};
+
+struct guard {
+        _Atomic bool committing;
+        int uffd; /* faults come from this userfaultfd; -1: from mprotect   */
+        uint8_t *slots;
+        uint64_t slot_bytes;
+        uint32_t slot_count;
+        _Atomic uint64_t free_slots; /* stack: tag << 32 | slot + 1                            */
+        uint32_t *next_slot;
+        _Atomic uint32_t slots_used, slots_peak;
+        _Atomic uint64_t copied; /* stack of COPIED units: tag << 32 | … see copied_push   */
+        uint64_t *copied_next;   /* per slot: the unit that was under it in the stack      */
+        uint64_t *copied_unit;   /* per slot: span number << 32 | unit                     */
+        _Atomic uint64_t waited[WAITED_RING]; /* span number << 32 | unit, plus 1; 0: none      */
+        _Atomic uint32_t waited_at;
+        _Atomic uint32_t ended;  /* futex: counts finished commits                         */
+        _Atomic uint64_t newest; /* the unit whose fault came last, as in waited[]         */
+        _Atomic uint64_t waits, cows, avoided, faults, wait_ns;
+};
+
+/* What the handler finds spans in: sorted by address, never changed after it is published. */
+struct span_table {
+        uint32_t count;
+        struct span_table *retired; /* older tables that a handler may still hold */
+        struct span *spans[];
+};
+extern _Atomic(struct span_table *) span_table_now;
+extern _Atomic uint32_t span_table_readers;
+/* In a child of fork(): its copy of the memory belongs to no commit, faults only open pages. */
+extern _Atomic bool guard_disarmed;
+
+/* The bytes of unit u are [unit_begin, unit_end). */
+static inline uintptr_t unit_begin(const struct span *s, uint64_t u)
+{
+        return s->start + u * s->unit_bytes;
+}
+static inline uint64_t unit_length(const struct span *s, uint64_t u)
+{
+        return min_u64(s->unit_bytes, s->bytes - u * s->unit_bytes);
+}
+
+int64_t slot_take(struct guard *g);
+void slot_give(struct guard *g, uint32_t slot);
+/* Takes the most recently copied unit off the stack; false if there is none. */
+bool copied_take(struct guard *g, uint32_t *span, uint64_t *unit, uint32_t *slot);
+
+/* PENDING to BUSY; false if somebody else was faster. */
+bool unit_claim(struct span *s, uint64_t u);
+/* Copies a unit the caller has claimed into a slot it has taken. */
+void unit_copy(struct span *s, uint64_t u, uint32_t slot);
+/* The unit is captured: wakes whoever waits. */
+void unit_finish(struct span *s, uint64_t u, uint32_t state);
+/* Lets writes to all captured units among [first, first + count) through. Pages that also hold
+ * bytes of a unit that is not captured stay protected. */
+void units_open(struct span *s, uint64_t first, uint64_t count);
+/* A program thread is about to write to [p, p + bytes): returns when it may. True if any of it is
+ * in a span. */
+bool guard_admit(uintptr_t p, uint64_t bytes);
+
+/* The signal handler's decision: true if the fault was ours and the write may be repeated. */
+bool guard_fault(uintptr_t address);
+
+#endif

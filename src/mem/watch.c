@@ -1,0 +1,307 @@
+/* watch.c: spans of regions, the table the fault handler finds them in, and the memory for copies.
+ */
+#include "mem/mem_int.h"
+#include "mem/sig/handler.h"
+#include <errno.h>
+#include <pthread.h>
+
+/* The registry of all contexts' spans; the fault handler reads what publish made of it. */
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Tables that a handler may still hold are freed when no handler is inside. */
+static void publish(struct span_table *fresh)
+{
+        struct span_table *old = atomic_load(&span_table_now);
+        fresh->retired = old;
+        atomic_store(&span_table_now, fresh);
+        if (atomic_load(&span_table_readers) != 0)
+                return;
+        while (old) {
+                struct span_table *next = old->retired;
+                plat->release(old);
+                old = next;
+        }
+        fresh->retired = NULL;
+}
+
+static struct span_table *table_new(uint32_t count)
+{
+        return plat->alloc(sizeof(struct span_table) + max_u64(count, 1) * sizeof(struct span *));
+}
+
+static bool overlaps(const struct span_table *t, const struct span *s)
+{
+        for (uint32_t i = 0; t && i < t->count; i++)
+                if (t->spans[i]->low < s->high && s->low < t->spans[i]->high)
+                        return true;
+        return false;
+}
+
+int spans_add(struct span *s)
+{
+        pthread_mutex_lock(&registry_lock);
+        struct span_table *old = atomic_load(&span_table_now);
+        uint32_t count = old ? old->count : 0;
+        int rc = overlaps(old, s) ? -EBUSY : 0;
+        struct span_table *fresh = rc ? NULL : table_new(count + 1);
+        if (fresh) {
+                uint32_t at = 0;
+                while (at < count && old->spans[at]->low < s->low)
+                        at++;
+                if (count)
+                        memcpy(fresh->spans, old->spans, at * sizeof(s));
+                fresh->spans[at] = s;
+                if (count)
+                        memcpy(fresh->spans + at + 1, old->spans + at, (count - at) * sizeof(s));
+                fresh->count = count + 1;
+                publish(fresh);
+        } else if (rc == 0) {
+                rc = -ENOMEM;
+        }
+        pthread_mutex_unlock(&registry_lock);
+        return rc;
+}
+
+/* Removal must not fail: without memory for a new table the old one is changed in place, which is
+ * safe because no write to this span can fault any more and a reader sees either neighbour. */
+void spans_remove(const struct span *s)
+{
+        pthread_mutex_lock(&registry_lock);
+        struct span_table *old = atomic_load(&span_table_now);
+        uint32_t at = 0;
+        while (old && at < old->count && old->spans[at] != s)
+                at++;
+        if (old && at < old->count) {
+                struct span_table *fresh = table_new(old->count - 1);
+                struct span_table *t = fresh ? fresh : old;
+                if (fresh)
+                        memcpy(fresh->spans, old->spans, at * sizeof(s));
+                memmove(t->spans + at, old->spans + at + 1, (old->count - at - 1) * sizeof(s));
+                t->count = old->count - 1;
+                if (fresh)
+                        publish(fresh);
+        }
+        pthread_mutex_unlock(&registry_lock);
+}
+
+/* The child has no flusher: its writes must not wait for one. */
+static void in_child(void)
+{
+        atomic_store(&guard_disarmed, true);
+}
+
+static void watch_forks(void)
+{
+        (void)pthread_atfork(NULL, NULL, in_child);
+}
+
+int faults_ready(void)
+{
+        static pthread_once_t once = PTHREAD_ONCE_INIT;
+        pthread_once(&once, watch_forks);
+        pthread_mutex_lock(&registry_lock);
+        int rc = handler_install();
+        pthread_mutex_unlock(&registry_lock);
+        return rc;
+}
+
+/* ---- watches -------------------------------------------------------------------------------- */
+
+/* All arrays of a watch in one piece. */
+static int watch_arrays(struct tracker *t, struct watch *w)
+{
+        uint64_t n = max_u64(w->span.units, 1);
+        uint64_t bytes = n * (8 + 8 + 4 + 4 + 6);
+        uint8_t *p = budget_alloc(t->budget, bytes, "the unit table");
+        if (!p)
+                return -ENOMEM;
+        w->span.when_ns = (void *)p;
+        w->last_when_ns = (void *)(p + n * 8);
+        w->span.state = (void *)(p + n * 16);
+        w->place = (void *)(p + n * 20);
+        w->span.access = (void *)(p + n * 24);
+        w->span.written = (void *)(p + n * 25);
+        w->dirty = p + n * 26;
+        w->last_access = p + n * 27;
+        w->hot = p + n * 28;
+        w->mode = p + n * 29;
+        memset(w->dirty, 1, n);
+        return 0;
+}
+
+static void place_span(struct tracker *t, const struct region *r, struct span *s)
+{
+        uintptr_t start = (uintptr_t)r->ptr;
+        uintptr_t end = start + r->desc.bytes;
+        s->guard = &t->guard;
+        s->start = start;
+        s->bytes = r->desc.bytes;
+        s->unit_bytes = max_u64(t->unit_bytes, r->desc.block_bytes);
+        s->units = div_up(s->bytes, s->unit_bytes);
+        s->low = align_up(start, PLAT_PAGE);
+        /* Behind memory we mapped there is nothing else in its last page. */
+        s->high = r->owned ? align_up(end, PLAT_PAGE) : end - end % PLAT_PAGE;
+        if (s->high < s->low)
+                s->high = s->low;
+}
+
+static int find_number(struct tracker *t, uint32_t *out)
+{
+        for (uint32_t i = 0; i < t->count; i++)
+                if (!t->watches[i]) {
+                        *out = i;
+                        return 0;
+                }
+        if (t->count == t->capacity) {
+                uint32_t capacity = t->capacity ? t->capacity * 2 : 16;
+                void *p = budget_resize(t->budget, t->watches, capacity * sizeof(struct watch *),
+                                        "the unit table");
+                if (!p)
+                        return -ENOMEM;
+                t->watches = p;
+                t->capacity = capacity;
+        }
+        *out = t->count++;
+        t->watches[*out] = NULL;
+        return 0;
+}
+
+/* A region the tracker cannot watch is still right: all of it counts as changed and is copied at
+ * the freeze. */
+static void weaken(struct watch *w, const struct region *r, int rc)
+{
+        w->ops = &tracker_hash;
+        log_emit(BELAY_LOG_WARN,
+                 "region '%s' cannot be tracked (%s): it is copied whole at every checkpoint",
+                 r->desc.name, code_text(rc));
+}
+
+int tracker_watch(struct tracker *t, struct region *r)
+{
+        struct watch *w = budget_alloc(t->budget, sizeof(*w), "the unit table");
+        if (!w)
+                return -ENOMEM;
+        place_span(t, r, &w->span);
+        uint32_t number;
+        int rc = watch_arrays(t, w);
+        if (rc == 0)
+                rc = find_number(t, &number);
+        if (rc) {
+                budget_free(t->budget, w->span.when_ns);
+                budget_free(t->budget, w);
+                return rc;
+        }
+        w->span.number = number;
+        w->ops = t->ops;
+        t->watches[number] = w;
+        r->watch = w;
+        /* Less than a unit of whole pages is cheaper to copy than to protect. */
+        if (w->span.high - w->span.low < w->span.unit_bytes || !t->ops->traps) {
+                w->ops = &tracker_hash;
+                return 0;
+        }
+        rc = spans_add(&w->span);
+        if (rc == 0) {
+                rc = t->ops->add(t, w);
+                if (rc)
+                        spans_remove(&w->span);
+        }
+        if (rc)
+                weaken(w, r, rc);
+        return 0;
+}
+
+void tracker_unwatch(struct tracker *t, struct region *r)
+{
+        struct watch *w = r->watch;
+        if (!w)
+                return;
+        if (w->ops != &tracker_hash) {
+                w->ops->remove(t, w);
+                spans_remove(&w->span);
+        }
+        t->watches[w->span.number] = NULL;
+        budget_free(t->budget, w->span.when_ns);
+        budget_free(t->budget, w);
+        r->watch = NULL;
+}
+
+void tracker_forget(struct tracker *t)
+{
+        for (uint32_t i = 0; i < t->count; i++)
+                if (t->watches[i])
+                        memset(t->watches[i]->dirty, 1, t->watches[i]->span.units);
+}
+
+/* ---- copies -----------------------------------------------------------------------------------
+ */
+
+static void free_slots(struct tracker *t)
+{
+        struct guard *g = &t->guard;
+        uint64_t bytes = g->slot_count * g->slot_bytes;
+        if (g->slots) {
+                (void)plat->munmap(g->slots, bytes);
+                budget_refund(t->budget, bytes);
+        }
+        budget_free(t->budget, g->next_slot);
+        budget_free(t->budget, g->copied_next);
+        budget_free(t->budget, g->copied_unit);
+        g->slots = NULL;
+        g->next_slot = NULL;
+        g->copied_next = g->copied_unit = NULL;
+        g->slot_count = 0;
+        atomic_store(&g->free_slots, 0);
+}
+
+int tracker_set_slots(struct tracker *t, uint64_t bytes)
+{
+        struct guard *g = &t->guard;
+        uint64_t unit = t->unit_bytes;
+        for (uint32_t i = 0; i < t->count; i++)
+                if (t->watches[i] && t->watches[i]->ops->traps)
+                        unit = max_u64(unit, t->watches[i]->span.unit_bytes);
+        uint64_t count = bytes / unit;
+        if (g->slot_bytes == unit && g->slot_count == count)
+                return 0;
+        free_slots(t);
+        g->slot_bytes = unit;
+        if (count == 0)
+                return 0;
+        int rc = budget_charge(t->budget, count * unit, "the copy buffer");
+        if (rc)
+                return rc;
+        void *memory;
+        rc = plat->mmap(-1, count * unit, &memory);
+        if (rc) {
+                budget_refund(t->budget, count * unit);
+                return err_set(rc, "the copy buffer needs %llu bytes: %s",
+                               (unsigned long long)(count * unit), code_text(rc));
+        }
+        g->slots = memory;
+        g->slot_count = (uint32_t)count;
+        g->next_slot = budget_alloc(t->budget, count * sizeof(*g->next_slot), "the copy buffer");
+        g->copied_next =
+                budget_alloc(t->budget, count * sizeof(*g->copied_next), "the copy buffer");
+        g->copied_unit =
+                budget_alloc(t->budget, count * sizeof(*g->copied_unit), "the copy buffer");
+        if (!g->next_slot || !g->copied_next || !g->copied_unit) {
+                free_slots(t);
+                return -ENOMEM;
+        }
+        /* Touched now: a first touch in the fault handler would cost ten times the copy. */
+        for (uint64_t at = 0; at < count * unit; at += PLAT_PAGE)
+                ((volatile uint8_t *)memory)[at] = 0;
+        for (uint32_t i = (uint32_t)count; i > 0; i--)
+                slot_give(g, i - 1);
+        atomic_store(&g->slots_used, 0);
+        return 0;
+}
+
+void tracker_close(struct tracker *t)
+{
+        free_slots(t);
+        track_close(&t->kernel);
+        budget_free(t->budget, t->watches);
+        budget_free(t->budget, t->ranges);
+}

@@ -1,0 +1,119 @@
+/* track.c: which pages were written, as the kernel tells it: userfaultfd write protection and
+ * PAGEMAP_SCAN.
+ *
+ * Debian 12's kernel headers lack both (Linux 6.7), so the definitions are carried here. */
+#include "plat/plat.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+
+#define FEATURE_SIGBUS         (UINT64_C(1) << 7)
+#define FEATURE_WP_UNPOPULATED (UINT64_C(1) << 13)
+#define FEATURE_WP_ASYNC       (UINT64_C(1) << 15)
+
+struct scan_arg {
+        uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
+        uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
+};
+#define SCAN_REQUEST    _IOWR('f', 16, struct scan_arg)
+#define SCAN_RESET      1u /* write-protect what matches   */
+#define SCAN_CHECK      2u /* fail where that cannot be    */
+#define PAGE_IS_WRITTEN 2u
+
+int track_open(struct plat_track *t, bool async)
+{
+        struct uffdio_api api = {.api = UFFD_API};
+        /* Without WP_UNPOPULATED the first write to untouched memory would be lost. */
+        api.features = async ? FEATURE_WP_ASYNC | FEATURE_WP_UNPOPULATED
+                             : FEATURE_SIGBUS | FEATURE_WP_UNPOPULATED;
+        t->pagemap = -1;
+        t->uffd = plat->userfaultfd();
+        if (t->uffd < 0)
+                return t->uffd;
+        int rc = plat->ioctl(t->uffd, UFFDIO_API, &api);
+        if (rc >= 0 && async) {
+                t->pagemap = plat->openat(PLAT_CWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC, 0);
+                rc = t->pagemap;
+        }
+        if (rc < 0) {
+                track_close(t);
+                return rc;
+        }
+        return 0;
+}
+
+void track_close(struct plat_track *t)
+{
+        if (t->pagemap >= 0)
+                (void)plat->close(t->pagemap);
+        if (t->uffd >= 0)
+                (void)plat->close(t->uffd);
+        t->uffd = t->pagemap = -1;
+}
+
+int track_add(const struct plat_track *t, const void *p, uint64_t bytes)
+{
+        struct uffdio_register arg = {.range = {(uintptr_t)p, bytes},
+                                      .mode = UFFDIO_REGISTER_MODE_WP};
+        return plat->ioctl(t->uffd, UFFDIO_REGISTER, &arg);
+}
+
+int track_remove(const struct plat_track *t, const void *p, uint64_t bytes)
+{
+        struct uffdio_range arg = {(uintptr_t)p, bytes};
+        return plat->ioctl(t->uffd, UFFDIO_UNREGISTER, &arg);
+}
+
+int track_scan(const struct plat_track *t, const void *p, uint64_t bytes, bool reset, uint64_t *at,
+               struct plat_range *ranges, uint32_t room)
+{
+        struct scan_arg arg = {
+                .size = sizeof(arg),
+                .flags = reset ? SCAN_RESET | SCAN_CHECK : 0,
+                .start = *at,
+                .end = (uintptr_t)p + bytes,
+                .vec = (uintptr_t)ranges,
+                .vec_len = room,
+                .category_mask = PAGE_IS_WRITTEN,
+                .return_mask = PAGE_IS_WRITTEN,
+        };
+        int n = plat->ioctl(t->pagemap, SCAN_REQUEST, &arg);
+        if (n >= 0)
+                *at = arg.walk_end;
+        return n;
+}
+
+int track_reset(const struct plat_track *t, const void *p, uint64_t bytes)
+{
+        struct scan_arg arg = {
+                .size = sizeof(arg),
+                .flags = SCAN_RESET | SCAN_CHECK,
+                .start = (uintptr_t)p,
+                .end = (uintptr_t)p + bytes,
+                .category_mask = PAGE_IS_WRITTEN,
+        };
+        int rc = plat->ioctl(t->pagemap, SCAN_REQUEST, &arg);
+        return rc < 0 ? rc : 0;
+}
+
+int track_protect(const struct plat_track *t, const void *p, uint64_t bytes, bool on)
+{
+        struct uffdio_writeprotect arg = {.range = {(uintptr_t)p, bytes},
+                                          .mode = on ? UFFDIO_WRITEPROTECT_MODE_WP : 0};
+        int rc;
+        do
+                rc = plat->ioctl(t->uffd, UFFDIO_WRITEPROTECT, &arg);
+        while (rc == -EAGAIN);
+        return rc;
+}
+
+long raw_unprotect(int uffd, uintptr_t p, uint64_t bytes)
+{
+        struct uffdio_writeprotect arg = {.range = {p, bytes}, .mode = 0};
+        long rc;
+        do
+                rc = raw_ioctl(uffd, UFFDIO_WRITEPROTECT, &arg);
+        while (rc == -EAGAIN);
+        return rc;
+}
