@@ -85,7 +85,10 @@ struct belay_desc {
         uint64_t global_dims[BELAY_MAX_DIMS]; /* with BELAY_GLOBAL: the whole array's shape …   */
         uint64_t global_start[BELAY_MAX_DIMS]; /* … and where this part begins in it             */
 };
-#define BELAY_GLOBAL 1u
+#define BELAY_GLOBAL                                                                               \
+        1u /* a part of a global array                                                 */
+#define BELAY_UNTRACKED                                                                            \
+        2u /* also written by devices or other processes: copied whole at every checkpoint */
 
 /* ---- options ------------------------------------------------------------------------------- */
 
@@ -134,11 +137,37 @@ void *belay_ptr(struct belay *b, const char *name);
 
 /* ---- checkpoint and restart ---------------------------------------------------------------- */
 
-/* Writes all regions as a new version and returns once it is durable. The program must not change
- * region memory meanwhile. On BELAY_E_CHECKPOINT the version does not exist and the earlier ones
- * do. One thread at a time. */
+/* Freezes the state of all regions as a new version and returns; the version is flushed while the
+ * program runs on, and published. With the option policy = sync it returns when the version is
+ * durable. The program must not change region memory during the call; from its return on it may. A
+ * call that comes before the version before is published waits for that one. On BELAY_E_CHECKPOINT
+ * the version does not exist and the earlier ones do. One thread at a time.
+ *
+ * Writes that page tracking cannot see: those of devices and other processes (RDMA, io_uring into
+ * registered buffers, a second mapping of the same pages). A region that is written so must be
+ * marked with BELAY_UNTRACKED. */
 int belay_checkpoint(struct belay *b);
-/* Number of the version last published or restored in this context, 0 if none. One thread at a
+#define BELAY_FOREVER UINT64_MAX
+/* Waits until the version (0: the last one) is published: 0. A version that failed gives its error;
+ * -ETIMEDOUT after timeout_ms. One thread at a time. */
+int belay_wait(struct belay *b, uint64_t version, uint64_t timeout_ms);
+
+enum belay_state {
+        BELAY_UNKNOWN = 0,   /* not a version of this pool, or long gone         */
+        BELAY_FLUSHING = 1,  /* frozen; on its way                               */
+        BELAY_PUBLISHED = 2, /* durable                                          */
+        BELAY_FAILED = 3     /* does not exist; code and text say why            */
+};
+struct belay_status {
+        size_t size; /* sizeof(struct belay_status), set by the caller */
+        uint64_t version;
+        enum belay_state state;
+        int code;
+        char text[512];
+};
+/* State of a version (0: the last one). Thread-safe. */
+int belay_status(struct belay *b, uint64_t version, struct belay_status *out);
+/* Number of the version last frozen or restored in this context, 0 if none. One thread at a
  * time. */
 uint64_t belay_version(const struct belay *b);
 
@@ -181,19 +210,31 @@ int belay_stored(struct belay *b, const char *name, struct belay_desc *out);
 struct belay_stats {
         size_t size; /* sizeof(struct belay_stats), set by the caller */
         uint64_t checkpoints, checkpoints_failed, restarts;
-        uint64_t version;         /* newest published                                    */
-        uint64_t regions;         /* registered now                                      */
-        uint64_t region_bytes;    /* their total size                                    */
-        uint64_t last_blocked_ns; /* time inside the last successful belay_checkpoint    */
-        uint64_t last_written;    /* bytes the last version wrote, metadata included     */
-        uint64_t last_data;       /* … of which region data                              */
-        uint64_t last_unchanged;  /* region bytes shared with the version before         */
+        uint64_t version;      /* newest published                                    */
+        uint64_t regions;      /* registered now                                      */
+        uint64_t region_bytes; /* their total size                                    */
         uint64_t total_written;
         uint64_t pool_bytes;    /* size of the pool file                               */
         uint64_t pool_used;     /* … of which retained versions use                    */
         uint64_t memory_bytes;  /* memory the library holds, regions not counted       */
         uint64_t memory_peak;   /* its maximum                                         */
         uint64_t memory_budget; /* what it may hold (option `memory`)                  */
+        /* The last version that was published. */
+        uint64_t last_blocked_ns;   /* time inside belay_checkpoint                        */
+        uint64_t last_commit_ns;    /* from the freeze to the publication                  */
+        uint64_t last_wait_ns;      /* program threads waited for units this long, in sum  */
+        uint64_t last_written;      /* bytes written, metadata included                    */
+        uint64_t last_data;         /* … of which region data                              */
+        uint64_t last_unchanged;    /* region bytes shared with the version before         */
+        uint64_t last_units;        /* units of all regions …                              */
+        uint64_t last_dirty;        /* … that may have changed                             */
+        uint64_t last_direct;       /* … that were staged at the freeze                    */
+        uint64_t last_ahead;        /* … that were copied ahead of the program             */
+        uint64_t last_ahead_missed; /* … and then not written during the commit          */
+        uint64_t last_waits, last_cows, last_avoided,
+                last_after; /* first writes, by what they met */
+        uint64_t last_faults;
+        uint64_t last_copy_peak; /* most bytes of copies at one time                    */
 };
 int belay_stats(struct belay *b, struct belay_stats *out); /* One thread at a time. */
 

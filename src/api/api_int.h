@@ -16,11 +16,11 @@ struct belay {
         struct probe probes[PROBE_COUNT];
         struct pool *pool;
         struct regions regions;
+        struct engine *engine;
         struct match match;
         bool matched; /* match describes a restart of this context */
         uint64_t version;
-        uint64_t checkpoints, failed, restarts, total_written, last_blocked_ns;
-        struct draft_result last;
+        uint64_t restarts;
 };
 
 #endif

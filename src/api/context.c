@@ -2,6 +2,7 @@
  * the work is below. */
 #include "api/api_int.h"
 #include <errno.h>
+#include <stdio.h>
 
 /* A NULL context is the commonest mistake (an unchecked belay_open); it gets a text instead of a
  * fault. */
@@ -21,10 +22,28 @@ static int open_pool(struct belay *b)
                 .damaged = n[OPT_DAMAGED],
                 .versions = n[OPT_VERSIONS],
                 .limit_bytes = n[OPT_LIMIT],
+                .rate = n[OPT_RATE],
                 .probes = b->probes,
                 .budget = &b->budget,
         };
         return pool_open(&o, &b->pool);
+}
+
+static int open_engine(struct belay *b)
+{
+        const uint64_t *n = b->options.number;
+        struct engine_options o = {
+                .policy = n[OPT_POLICY],
+                .tracker = n[OPT_TRACKER],
+                .unit_bytes = n[OPT_UNIT],
+                .copy_bytes = n[OPT_COPY_BUFFER],
+                .copy_ahead = n[OPT_COPY_AHEAD] != 0,
+                .open_behind = n[OPT_OPEN_BEHIND] != 0,
+                .follow = n[OPT_FOLLOW] != 0,
+                .probes = b->probes,
+                .budget = &b->budget,
+        };
+        return engine_new(&o, b->pool, &b->regions, &b->engine);
 }
 
 int belay_open(const struct belay_config *config, struct belay **out)
@@ -47,7 +66,10 @@ int belay_open(const struct belay_config *config, struct belay **out)
                 rc = probe_check(b->options.mask, b->probes);
         if (rc == 0)
                 rc = open_pool(b);
+        if (rc == 0)
+                rc = open_engine(b);
         if (rc) {
+                (void)pool_close(&b->pool);
                 plat->release(b);
                 return rc;
         }
@@ -60,6 +82,7 @@ int belay_close(struct belay **b)
         if (!b || !*b)
                 return 0;
         match_clear(&(*b)->match);
+        engine_delete(&(*b)->engine);
         regions_clear(&(*b)->regions);
         int rc = pool_close(&(*b)->pool);
         plat->release(*b);
@@ -78,21 +101,30 @@ int belay_get(struct belay *b, const char *key, char *value, size_t bytes)
 int belay_checkpoint(struct belay *b)
 {
         int rc = check(b);
+        return rc ? rc : engine_checkpoint(b->engine, &b->version);
+}
+
+int belay_wait(struct belay *b, uint64_t version, uint64_t timeout_ms)
+{
+        int rc = check(b);
+        uint64_t ns = timeout_ms > UINT64_MAX / 1000000u ? UINT64_MAX : timeout_ms * 1000000u;
+        return rc ? rc : engine_wait(b->engine, version, ns);
+}
+
+int belay_status(struct belay *b, uint64_t version, struct belay_status *out)
+{
+        int rc = check(b);
         if (rc)
                 return rc;
-        uint64_t start = plat->now_ns();
-        struct draft_result result;
-        rc = engine_checkpoint(b->pool, &b->regions, &result);
-        if (rc) {
-                b->failed++;
-                log_emit(BELAY_LOG_ERROR, "%s", err_text());
-                return rc;
-        }
-        b->last = result;
-        b->version = result.version;
-        b->checkpoints++;
-        b->total_written += result.written_bytes;
-        b->last_blocked_ns = plat->now_ns() - start;
+        if (!out || out->size != sizeof(*out))
+                return err_set(-EINVAL, "belay_status: size is not that of this library's status");
+        struct version_status s;
+        engine_status(b->engine, version, &s);
+        *out = (struct belay_status){.size = sizeof(*out),
+                                     .version = s.version,
+                                     .state = (enum belay_state)s.state,
+                                     .code = s.code};
+        snprintf(out->text, sizeof(out->text), "%s", s.text);
         return 0;
 }
 
@@ -113,6 +145,12 @@ int belay_restart_version(struct belay *b, uint64_t version, uint32_t flags)
                 .flags = flags,
                 .verify_first = b->options.number[OPT_VERIFY_FIRST] != 0,
         };
+        /* Placing data is not the program's writing, and regions may change their size: they are
+         * watched anew. */
+        engine_idle(b->engine);
+        for (uint32_t i = 0; i < b->regions.count; i++)
+                engine_release(b->engine, b->regions.list[i]);
+        engine_forget(b->engine);
         rc = restore_version(b->pool, &b->regions, &q, &b->match);
         b->matched = b->match.version != 0;
         if (rc == 1) {
@@ -163,26 +201,43 @@ int belay_stats(struct belay *b, struct belay_stats *out)
                 return err_set(-EINVAL,
                                "belay_stats: size is not that of this library's statistics");
         struct pool_info info;
-        pool_info(b->pool, &info);
-        uint32_t versions = pool_version_count(b->pool);
+        struct epoch_stats last;
+        uint64_t published;
+        uint64_t failed;
+        uint64_t total;
+        engine_pool_info(b->engine, &info);
+        engine_stats(b->engine, &last, &published, &failed, &total);
         *out = (struct belay_stats){
                 .size = sizeof(*out),
-                .checkpoints = b->checkpoints,
-                .checkpoints_failed = b->failed,
+                .checkpoints = published,
+                .checkpoints_failed = failed,
                 .restarts = b->restarts,
-                .version = versions ? pool_version(b->pool, versions - 1)->number : 0,
+                .version = info.newest,
                 .regions = b->regions.count,
                 .region_bytes = regions_bytes(&b->regions),
-                .last_blocked_ns = b->last_blocked_ns,
-                .last_written = b->last.written_bytes,
-                .last_data = b->last.data_bytes,
-                .last_unchanged = b->last.unchanged_bytes,
-                .total_written = b->total_written,
+                .total_written = total,
                 .pool_bytes = info.file_bytes,
                 .pool_used = info.used_bytes,
                 .memory_bytes = b->budget.used,
                 .memory_peak = b->budget.peak,
                 .memory_budget = b->budget.limit,
+                .last_blocked_ns = last.blocked_ns,
+                .last_commit_ns = last.commit_ns,
+                .last_wait_ns = last.wait_ns,
+                .last_written = last.result.written_bytes,
+                .last_data = last.result.data_bytes,
+                .last_unchanged = last.result.unchanged_bytes,
+                .last_units = last.units,
+                .last_dirty = last.dirty_units,
+                .last_direct = last.direct_units,
+                .last_ahead = last.ahead_units,
+                .last_ahead_missed = last.ahead_missed,
+                .last_waits = last.waits,
+                .last_cows = last.cows,
+                .last_avoided = last.avoided,
+                .last_after = last.after,
+                .last_faults = last.faults,
+                .last_copy_peak = last.copy_peak_bytes,
         };
         return 0;
 }

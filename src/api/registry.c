@@ -35,7 +35,8 @@ static int translate(const struct belay *b, const struct belay_desc *in, struct 
                 rc = name_check(in->name);
         if (rc)
                 return rc;
-        if (in->size != sizeof(*in) || in->flags & ~BELAY_GLOBAL || in->reserved)
+        if (in->size != sizeof(*in) || in->flags & ~(BELAY_GLOBAL | BELAY_UNTRACKED) ||
+            in->reserved)
                 return err_set(
                         -EINVAL,
                         "region '%s': size, flags or reserved are not as this library knows them",
@@ -69,11 +70,21 @@ static struct belay_desc flat(const char *name, enum belay_type type, uint64_t c
                                    .dims = {count}};
 }
 
+/* From here on its writes are tracked. */
+static int watch_new(struct belay *b, const struct belay_desc *desc, struct region *r)
+{
+        r->untracked = (desc->flags & BELAY_UNTRACKED) != 0;
+        int rc = engine_watch(b->engine, r);
+        if (rc)
+                region_remove(&b->regions, r);
+        return rc;
+}
+
 void *belay_alloc_desc(struct belay *b, const struct belay_desc *desc)
 {
         struct region_desc d;
         struct region *r;
-        if (translate(b, desc, &d) || region_alloc(&b->regions, &d, &r))
+        if (translate(b, desc, &d) || region_alloc(&b->regions, &d, &r) || watch_new(b, desc, r))
                 return NULL;
         return r->ptr;
 }
@@ -89,7 +100,9 @@ int belay_attach_desc(struct belay *b, const struct belay_desc *desc, void *ptr)
         struct region_desc d;
         struct region *r;
         int rc = translate(b, desc, &d);
-        return rc ? rc : region_attach(&b->regions, &d, ptr, &r);
+        if (rc == 0)
+                rc = region_attach(&b->regions, &d, ptr, &r);
+        return rc ? rc : watch_new(b, desc, r);
 }
 
 int belay_attach(struct belay *b, const char *name, enum belay_type type, uint64_t count, void *ptr)
@@ -98,18 +111,22 @@ int belay_attach(struct belay *b, const char *name, enum belay_type type, uint64
         return belay_attach_desc(b, &desc, ptr);
 }
 
-static int reshape_first(struct region *r, uint64_t count, void *ptr)
+/* A watch that cannot be made anew for lack of memory is made at the next checkpoint. */
+static int reshape_first(struct belay *b, struct region *r, uint64_t count, void *ptr)
 {
         uint64_t dims[BELAY_MAX_DIMS];
         memcpy(dims, r->desc.dims, sizeof(dims));
         dims[0] = count;
-        return region_reshape(r, dims, ptr);
+        engine_release(b->engine, r);
+        int rc = region_reshape(r, dims, ptr);
+        (void)engine_watch(b->engine, r);
+        return rc;
 }
 
 void *belay_resize(struct belay *b, const char *name, uint64_t count)
 {
         struct region *r;
-        if (find(b, name, true, &r) || reshape_first(r, count, NULL))
+        if (find(b, name, true, &r) || reshape_first(b, r, count, NULL))
                 return NULL;
         return r->ptr;
 }
@@ -118,15 +135,17 @@ int belay_move(struct belay *b, const char *name, uint64_t count, void *ptr)
 {
         struct region *r;
         int rc = find(b, name, false, &r);
-        return rc ? rc : reshape_first(r, count, ptr);
+        return rc ? rc : reshape_first(b, r, count, ptr);
 }
 
 int belay_detach(struct belay *b, const char *name)
 {
         struct region *r;
         int rc = find(b, name, false, &r);
-        if (rc == 0)
+        if (rc == 0) {
+                engine_release(b->engine, r);
                 region_remove(&b->regions, r);
+        }
         return rc;
 }
 
@@ -134,8 +153,10 @@ int belay_free(struct belay *b, const char *name)
 {
         struct region *r;
         int rc = find(b, name, true, &r);
-        if (rc == 0)
+        if (rc == 0) {
+                engine_release(b->engine, r);
                 region_remove(&b->regions, r);
+        }
         return rc;
 }
 
@@ -155,6 +176,7 @@ int belay_stored(struct belay *b, const char *name, struct belay_desc *out)
         if (!out || out->size != sizeof(*out))
                 return err_set(-EINVAL,
                                "belay_stored: size is not that of this library's description");
+        engine_idle(b->engine);
         for (uint32_t i = pool_version_count(b->pool); i > 0; i--) {
                 const struct version *v = pool_version(b->pool, i - 1);
                 if (!version_usable(v))

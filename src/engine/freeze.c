@@ -63,8 +63,13 @@ static int describe(struct engine *e)
 static int make_room(struct engine *e)
 {
         uint64_t units = 0;
-        for (uint32_t i = 0; i < e->regions->count; i++)
-                units += e->regions->list[i]->watch->span.units;
+        for (uint32_t i = 0; i < e->regions->count; i++) {
+                struct region *r = e->regions->list[i];
+                int rc = r->watch ? 0 : tracker_watch(&e->tracker, r);
+                if (rc)
+                        return rc;
+                units += r->watch->span.units;
+        }
         if (units > e->plan_capacity) {
                 void *p = budget_resize(e->options.budget, e->plan,
                                         (units + units / 4) * sizeof(*e->plan), "the flush order");

@@ -12,6 +12,7 @@ struct region {
         void *ptr;
         uint64_t mapped_bytes; /* of memory that belay_alloc made; 0 for attached memory */
         bool owned;
+        bool untracked; /* also written by others: nothing is known, all is copied at the freeze */
         struct watch *watch; /* how its writes are tracked */
 };
 

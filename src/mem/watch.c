@@ -196,7 +196,7 @@ int tracker_watch(struct tracker *t, struct region *r)
         t->watches[number] = w;
         r->watch = w;
         /* Less than a unit of whole pages is cheaper to copy than to protect. */
-        if (w->span.high - w->span.low < w->span.unit_bytes || !t->ops->traps) {
+        if (r->untracked || w->span.high - w->span.low < w->span.unit_bytes || !t->ops->traps) {
                 w->ops = &tracker_hash;
                 return 0;
         }

@@ -548,6 +548,7 @@ void pool_info(const struct pool *p, struct pool_info *out)
                 .used_bytes = (p->space.slots - p->space.free) * SLOT_BYTES,
                 .generation = p->super.generation,
                 .created_ns = p->super.created_ns,
+                .newest = p->version_count ? p->versions[p->version_count - 1]->number : 0,
         };
         memcpy(out->id, p->super.pool_id, sizeof(out->id));
         memcpy(out->superblock, p->super_state, sizeof(out->superblock));

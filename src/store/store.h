@@ -70,6 +70,7 @@ struct pool_info {
         const char *media; /* "file, io_uring, direct", … */
         uint64_t file_bytes, pool_bytes, used_bytes;
         uint64_t generation, created_ns;
+        uint64_t newest; /* version, 0 if there is none */
         uint8_t id[16];
         /* State of the two superblocks: "" if valid, else what is wrong. */
         char superblock[2][160];
@@ -109,10 +110,11 @@ uint64_t draft_number(const struct draft *d);
 uint64_t draft_base(const struct draft *d);
 /* Does that version have this block, at the same place and with the same length? */
 bool draft_can_keep(const struct draft *d, uint32_t region, uint64_t block);
-/* The block is as it was in that version; its content is not looked at. Only where draft_can_keep. */
+/* The block is as it was in that version; its content is not looked at. Only where draft_can_keep.
+ */
 void draft_keep(struct draft *d, uint32_t region, uint64_t block);
-/* Copies the block, hashes the copy, and writes it, unless the version before has the same content there: then 1.
- * The source may change as soon as this returns. */
+/* Copies the block, hashes the copy, and writes it, unless the version before has the same content
+ * there: then 1. The source may change as soon as this returns. */
 int draft_put(struct draft *d, uint32_t region, uint64_t block, const void *from);
 
 struct draft_result {
