@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Code in src/mem/sig/ runs inside a fault handler: it may use only symbols of signal_zone.allow.
+"""Code in src/mem/sig/ (with raw.c and faults.c of src/plat/) runs inside a fault handler: it may use only symbols of
+signal_zone.allow.
 
 Compiled at -O0 and -O2, because inlining hides calls and optimising adds some (memcpy, memset). Symbols
 that another file of the folder defines are fine.
@@ -23,6 +24,9 @@ def symbols(option, path):
 
 def main():
     sources = files(["src/mem/sig"], (".c",))
+    # What the zone calls in plat belongs to it.
+    if sources:
+        sources += [os.path.join("src/plat", name) for name in ("raw.c", "faults.c") if os.path.exists(os.path.join(TOP, "src/plat", name))]
     if not sources:
         print("no signal zone yet")
         sys.exit(0)

@@ -46,7 +46,7 @@ static const struct option table[OPT_COUNT] = {
         [OPT_TRACKER] = {"tracker", KIND_WORD, "auto", "auto|scan|uffd|mprotect|hash", 0, 0,
                          "how writes to regions are noticed; auto takes the first that works here"},
         [OPT_POLICY] =
-                {"policy", KIND_WORD, "adaptive", "sync|async|adaptive", 0, 0,
+                {"policy", KIND_WORD, "sync", "sync|async|adaptive", 0, 0,
                  "when a checkpoint returns and in which order it is flushed: sync when it is "
                  "durable; "
                  "async when the state is frozen, by address; adaptive as the program will write"},

@@ -190,44 +190,49 @@ int engine_checkpoint(struct engine *e, uint64_t *version)
                 rc = freeze(e);
         if (rc)
                 return freeze_failed(e, rc);
-        *version = draft_number(e->draft);
+        uint64_t number = draft_number(e->draft);
         if (e->options.policy != POLICY_SYNC) {
-                begin(e, *version);
+                begin(e, number);
+                *version = number;
                 return 0;
         }
-        e->last.version = *version;
+        e->last.version = number;
         rc = commit(e);
         e->stats.blocked_ns = plat->now_ns() - e->frozen_ns;
         settle(e, rc);
+        if (rc == 0)
+                *version = number;
         return rc;
+}
+
+/* Waits for a change of state, at most until `until_ns`. */
+static int wait_changed(struct engine *e, uint64_t until_ns)
+{
+        if (until_ns == UINT64_MAX)
+                return -pthread_cond_wait(&e->changed, &e->lock);
+        struct timespec until = {(time_t)(until_ns / 1000000000u), (long)(until_ns % 1000000000u)};
+        return -pthread_cond_timedwait(&e->changed, &e->lock, &until);
 }
 
 int engine_wait(struct engine *e, uint64_t version, uint64_t timeout_ns)
 {
-        struct timespec until;
-        (void)clock_gettime(CLOCK_MONOTONIC, &until);
-        uint64_t ns = (uint64_t)until.tv_nsec + timeout_ns % 1000000000u;
-        until.tv_sec += (time_t)(timeout_ns / 1000000000u + ns / 1000000000u);
-        until.tv_nsec = (long)(ns % 1000000000u);
+        uint64_t now = plat->now_ns();
+        uint64_t until_ns = timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + timeout_ns;
         int rc = 0;
         pthread_mutex_lock(&e->lock);
-        if (version && version != e->last.version && !pool_find_version(e->pool, version))
-                rc = -ENOENT;
-        while (rc == 0 && e->committing && (version == 0 || version == e->last.version)) {
-                if (timeout_ns == UINT64_MAX)
-                        rc = -pthread_cond_wait(&e->changed, &e->lock);
-                else
-                        rc = -pthread_cond_timedwait(&e->changed, &e->lock, &until);
-        }
+        while (rc == 0 && e->committing && (version == 0 || version == e->last.version))
+                rc = wait_changed(e, until_ns);
         struct version_status last = e->last;
+        bool idle = !e->committing;
         pthread_mutex_unlock(&e->lock);
         if (rc == -ETIMEDOUT)
                 return err_set(rc, "version %llu is still being flushed",
                                (unsigned long long)last.version);
-        if (rc == -ENOENT)
-                return err_set(rc, "there is no version %llu", (unsigned long long)version);
         if (last.state == STATE_FAILED && (version == 0 || version == last.version))
                 return err_restore(last.code, last.text);
+        /* Any other version is older than the one being flushed. */
+        if (version && version != last.version && idle && !pool_find_version(e->pool, version))
+                return err_set(-ENOENT, "there is no version %llu", (unsigned long long)version);
         return rc;
 }
 
@@ -314,7 +319,8 @@ int engine_new(const struct engine_options *o, struct pool *pool, struct regions
         pthread_cond_init(&e->changed, &attr);
         pthread_condattr_destroy(&attr);
         pthread_mutex_init(&e->lock, NULL);
-        int rc = tracker_open(&e->tracker, o->tracker, o->probes, o->unit_bytes, o->budget);
+        int rc = tracker_open(&e->tracker, o->tracker, o->policy != POLICY_SYNC, o->probes,
+                              o->unit_bytes, o->budget);
         if (rc) {
                 engine_delete(&e);
                 return rc;

@@ -128,28 +128,52 @@ static int open_behind(struct engine *e, uint32_t region, uint64_t u)
                                                                 : 0;
 }
 
-/* After the last capture: everything that is still protected is opened, unless faults are how
- * writes are noticed. */
+/* Where faults are how writes are noticed, captured units stay protected until they are written.
+ * With policy sync nothing was protected yet. */
+static int watch_by_faults(struct engine *e, struct watch *w)
+{
+        if (e->options.policy != POLICY_SYNC)
+                return 0;
+        for (uint64_t u = 0; u < w->span.units;) {
+                uint64_t end = u;
+                while (end < w->span.units && can_open(w, end))
+                        end++;
+                int rc = end > u ? w->ops->arm(&e->tracker, w, u, end - u) : 0;
+                if (rc)
+                        return rc;
+                u = max_u64(end, u + 1);
+        }
+        return 0;
+}
+
+/* After the last capture: everything that is still protected is opened. */
+static int open_span(struct engine *e, struct watch *w)
+{
+        for (uint64_t u = 0; u < w->span.units;) {
+                uint64_t end = u;
+                while (end < w->span.units && can_open(w, end))
+                        end++;
+                int rc = end > u ? open_run(e, w, u, end - u) : 0;
+                if (rc)
+                        return rc;
+                u = max_u64(end, u + 1);
+        }
+        /* Clean units between dirty ones may have been protected with them; and single openings may
+         * have failed for lack of mappings. One call for all of it joins the pieces again. */
+        units_open(&w->span, 0, w->span.units);
+        atomic_store(&w->span.stuck, false);
+        return 0;
+}
+
 static int open_rest(struct engine *e)
 {
         for (uint32_t i = 0; i < e->regions->count; i++) {
                 struct watch *w = e->regions->list[i]->watch;
-                if (!w->ops->traps || (w->ops->needs_faults && e->options.policy != POLICY_SYNC))
+                if (!w->ops->traps)
                         continue;
-                for (uint64_t u = 0; u < w->span.units;) {
-                        uint64_t end = u;
-                        while (end < w->span.units && can_open(w, end))
-                                end++;
-                        int rc = end > u ? open_run(e, w, u, end - u) : 0;
-                        if (rc)
-                                return rc;
-                        u = max_u64(end, u + 1);
-                }
-                /* Clean units between dirty ones may have been protected with them; and single
-                 * openings may have failed for lack of mappings. One call for all of it joins the
-                 * pieces again. */
-                units_open(&w->span, 0, w->span.units);
-                atomic_store(&w->span.stuck, false);
+                int rc = w->ops->needs_faults ? watch_by_faults(e, w) : open_span(e, w);
+                if (rc)
+                        return rc;
         }
         return 0;
 }

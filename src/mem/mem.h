@@ -82,7 +82,7 @@ struct tracker_ops {
         int (*collect)(struct tracker *t, struct watch *w);
         /* Writes fault from now on. */
         int (*protect)(struct tracker *t, struct watch *w, uint64_t first, uint64_t count);
-        /* Begins to watch for writes anew; the units are protected. */
+        /* Begins to watch for writes anew. With needs_faults that is to protect. */
         int (*arm)(struct tracker *t, struct watch *w, uint64_t first, uint64_t count);
 };
 extern const struct tracker_ops tracker_scan, tracker_uffd, tracker_mprotect, tracker_hash;
@@ -90,9 +90,11 @@ extern const struct tracker_ops tracker_scan, tracker_uffd, tracker_mprotect, tr
 #define SCAN_RANGES 4096u
 
 /* wanted: an enum of the option `tracker`. Takes the best that works here; a forced one that does
- * not is an error. */
-int tracker_open(struct tracker *t, uint64_t wanted, const struct probe probes[PROBE_COUNT],
-                 uint64_t unit_bytes, struct budget *budget);
+ * not is an error. Without `faults`, auto takes none that keeps memory protected between commits.
+ */
+int tracker_open(struct tracker *t, uint64_t wanted, bool faults,
+                 const struct probe probes[PROBE_COUNT], uint64_t unit_bytes,
+                 struct budget *budget);
 void tracker_close(struct tracker *t);
 /* A region is there, is gone, has changed its place or size. No commit may be running. */
 int tracker_watch(struct tracker *t, struct region *r);

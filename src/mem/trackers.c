@@ -78,7 +78,7 @@ const struct tracker_ops tracker_mprotect = {
         .remove = make_writable,
         .collect = collect_faults,
         .protect = mprotect_protect,
-        .arm = arm_nothing,
+        .arm = mprotect_protect,
 };
 
 /* ---- uffd --------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ const struct tracker_ops tracker_uffd = {
         .remove = kernel_remove,
         .collect = collect_faults,
         .protect = uffd_protect,
-        .arm = arm_nothing,
+        .arm = uffd_protect,
 };
 
 /* ---- scan --------------------------------------------------------------------------------------
@@ -246,15 +246,16 @@ static bool works(const struct tracker_ops *ops, const struct probe probes[PROBE
         return ops != &tracker_uffd || probe_has(probes, PROBE_UFFD_SIGBUS);
 }
 
-int tracker_open(struct tracker *t, uint64_t wanted, const struct probe probes[PROBE_COUNT],
-                 uint64_t unit_bytes, struct budget *budget)
+int tracker_open(struct tracker *t, uint64_t wanted, bool faults,
+                 const struct probe probes[PROBE_COUNT], uint64_t unit_bytes, struct budget *budget)
 {
         static const struct tracker_ops *const all[] = {&tracker_scan, &tracker_uffd,
                                                         &tracker_mprotect, &tracker_hash};
         *t = (struct tracker){.budget = budget, .unit_bytes = unit_bytes, .kernel = {-1, -1}};
         int rc = -EOPNOTSUPP;
         for (size_t i = 0; i < ARRAY_LEN(all); i++) {
-                if (wanted != TRACKER_AUTO && wanted != TRACKER_SCAN + i)
+                if (wanted != TRACKER_AUTO ? wanted != TRACKER_SCAN + i
+                                           : all[i]->needs_faults && !faults)
                         continue;
                 rc = works(all[i], probes) ? all[i]->open(t) : -EOPNOTSUPP;
                 if (rc == 0) {

@@ -1,7 +1,6 @@
 /* watch.c: spans of regions, the table the fault handler finds them in, and the memory for copies.
  */
 #include "mem/mem_int.h"
-#include "mem/sig/handler.h"
 #include <errno.h>
 #include <pthread.h>
 
@@ -100,7 +99,7 @@ int faults_ready(void)
         static pthread_once_t once = PTHREAD_ONCE_INIT;
         pthread_once(&once, watch_forks);
         pthread_mutex_lock(&registry_lock);
-        int rc = handler_install();
+        int rc = faults_catch(guard_fault);
         pthread_mutex_unlock(&registry_lock);
         return rc;
 }

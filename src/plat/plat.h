@@ -67,7 +67,6 @@ struct plat_calls {
         void (*ring_delete)(struct plat_ring *ring);
 
         int (*mprotect)(void *p, uint64_t bytes, bool writable);
-        int (*madvise_huge)(void *p, uint64_t bytes);
         int (*userfaultfd)(void); /* of this user's own memory and faults only */
         int (*ioctl)(int fd, unsigned long request, void *arg);
         int (*thread_start)(void *(*fn)(void *arg), void *arg, plat_thread *out);
@@ -153,6 +152,12 @@ long raw_ioctl(int fd, unsigned long request, void *arg);
 uint64_t raw_now_ns(void);
 /* Lets writes to pages through again that track_protect protected. */
 long raw_unprotect(int uffd, uintptr_t p, uint64_t bytes);
+
+/* Makes `resolve` the first to hear of write faults (SIGSEGV, SIGBUS): true means that the write
+ * may be repeated. Others go to whoever handled them before. To be repeated now and then, in case
+ * the program has installed a handler of its own. Not safe against itself: the caller holds a lock.
+ */
+int faults_catch(bool (*resolve)(uintptr_t address));
 
 /* ---- kernel probe ---------------------------------------------------------------------------- */
 

@@ -2,6 +2,8 @@
 #include "plat/plat.h"
 #include <errno.h>
 #include <linux/futex.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -56,4 +58,14 @@ uint64_t raw_now_ns(void)
         struct timespec t = {0, 0};
         (void)clock_gettime(CLOCK_MONOTONIC, &t); /* the vDSO: no system call, no lock */
         return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+long raw_unprotect(int uffd, uintptr_t p, uint64_t bytes)
+{
+        struct uffdio_writeprotect arg = {.range = {p, bytes}, .mode = 0};
+        long rc;
+        do
+                rc = raw_ioctl(uffd, UFFDIO_WRITEPROTECT, &arg);
+        while (rc == -EAGAIN);
+        return rc;
 }

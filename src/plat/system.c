@@ -205,11 +205,6 @@ static int sys_munmap(void *p, uint64_t bytes)
         return result(munmap(p, bytes));
 }
 
-static int sys_madvise_huge(void *p, uint64_t bytes)
-{
-        return result(madvise(p, bytes, MADV_HUGEPAGE));
-}
-
 /* Streaming stores leave the caches to the program and save reading the target: 1.4 times memcpy
  * page by page. Blocks begin at multiples of 64, so the head is always aligned. */
 static void sys_store(void *to, const void *from, size_t bytes)
@@ -350,7 +345,6 @@ const struct plat_calls plat_system = {
         .ring_wait = ring_system_wait,
         .ring_delete = ring_system_delete,
         .mprotect = sys_mprotect,
-        .madvise_huge = sys_madvise_huge,
         .userfaultfd = sys_userfaultfd,
         .ioctl = sys_ioctl,
         .thread_start = sys_thread_start,

@@ -107,13 +107,3 @@ int track_protect(const struct plat_track *t, const void *p, uint64_t bytes, boo
         while (rc == -EAGAIN);
         return rc;
 }
-
-long raw_unprotect(int uffd, uintptr_t p, uint64_t bytes)
-{
-        struct uffdio_writeprotect arg = {.range = {p, bytes}, .mode = 0};
-        long rc;
-        do
-                rc = raw_ioctl(uffd, UFFDIO_WRITEPROTECT, &arg);
-        while (rc == -EAGAIN);
-        return rc;
-}

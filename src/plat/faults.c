@@ -1,12 +1,13 @@
-/* handler.c: SIGSEGV and SIGBUS: ours are resolved, others go to whoever handled them before.
+/* faults.c: SIGSEGV and SIGBUS: ours are resolved, others go to whoever handled them before.
  *
  * One registration per process, shared by all contexts. A program may install its own handler
- * later; handler_install is called at every freeze and puts ours back in front of it. */
-#include "mem/sig/handler.h"
-#include "mem/sig/guard.h"
+ * later; faults_catch is called at every freeze and puts ours back in front of it. Part of the
+ * signal zone. */
+#include "plat/plat.h"
 #include <errno.h>
 #include <signal.h>
 
+static bool (*resolve)(uintptr_t address);
 static struct sigaction previous[2]; /* SIGSEGV, SIGBUS */
 
 static void on_fault(int number, siginfo_t *info, void *context)
@@ -15,7 +16,7 @@ static void on_fault(int number, siginfo_t *info, void *context)
         /* SEGV_ACCERR: protection; SIGBUS with BUS_ADRERR: userfaultfd. Others are not about a
          * write to our pages. */
         bool possible = number == SIGBUS || info->si_code == SEGV_ACCERR;
-        if (possible && guard_fault((uintptr_t)info->si_addr)) {
+        if (possible && resolve((uintptr_t)info->si_addr)) {
                 errno = kept;
                 return;
         }
@@ -43,13 +44,13 @@ static int install(int number, struct sigaction *old)
         /* NODEFER: the chained handler may fault on our pages in turn. ONSTACK: programs that watch
          * for stack overflow have an alternate stack and need it. */
         ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK | SA_RESTART;
-        sigemptyset(&ours.sa_mask);
         *old = now;
         return sigaction(number, &ours, NULL) < 0 ? -errno : 0;
 }
 
-int handler_install(void)
+int faults_catch(bool (*fn)(uintptr_t address))
 {
+        resolve = fn;
         int rc = install(SIGSEGV, &previous[0]);
         return rc ? rc : install(SIGBUS, &previous[1]);
 }
