@@ -69,7 +69,10 @@ int belay_open(const struct belay_config *config, struct belay **out)
         if (rc == 0)
                 rc = open_engine(b);
         if (rc) {
+                struct err_kept kept;
+                err_keep(&kept);
                 (void)pool_close(&b->pool);
+                (void)err_give_back(&kept);
                 plat->release(b);
                 return rc;
         }
