@@ -20,7 +20,8 @@
  * Threads. Each call states its rule. "One thread at a time" means: per context, the program makes
  * sure that no two such calls overlap. Different contexts are independent of each other.
  *
- * Ownership. Inputs are copied unless a call says "borrowed until".
+ * Ownership. Inputs are copied unless a call says "borrowed until". A context belongs to the
+ * process that opened it: in a child of fork() its pool is closed and it must not be used.
  */
 #ifndef BELAY_BELAY_H
 #define BELAY_BELAY_H
@@ -135,8 +136,9 @@ void *belay_ptr(struct belay *b, const char *name);
 /* ---- checkpoint and restart ---------------------------------------------------------------- */
 
 /* Writes all regions as a new version and returns once it is durable. The program must not change
- * region memory meanwhile. On BELAY_E_CHECKPOINT the version does not exist and the earlier ones
- * do. One thread at a time. */
+ * region memory meanwhile. On BELAY_E_CHECKPOINT the earlier versions are intact and the new one
+ * does not exist (if the very last write failed and the disk keeps failing, it may exist after all;
+ * then it is complete). One thread at a time. */
 int belay_checkpoint(struct belay *b);
 /* Number of the version last published or restored in this context, 0 if none. One thread at a
  * time. */

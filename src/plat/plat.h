@@ -69,6 +69,8 @@ struct plat_calls {
         uint64_t (*wall_ns)(void); /* since 1970 UTC */
         int (*random)(void *buf, size_t bytes);
         uint64_t (*memory_bytes)(void); /* of the machine */
+        uint64_t (*file_limit)(
+                void); /* largest file this process may write; beyond it is a signal */
 };
 #define PLAT_CWD (-100) /* AT_FDCWD */
 
@@ -103,6 +105,14 @@ void budget_refund(struct budget *b, uint64_t bytes);
  * file. */
 int64_t plat_read_full(int fd, void *buf, size_t bytes, uint64_t offset);
 int plat_write_full(int fd, const void *buf, size_t bytes, uint64_t offset);
+
+/* ---- children ----------------------------------------------------------------------------------
+ */
+
+/* A child of fork() shares descriptors, and with them locks that should end with its parent: these
+ * are closed in it. */
+void plat_close_in_children(int a, int b);
+void plat_forget_descriptors(int a, int b);
 
 /* ---- kernel probe ---------------------------------------------------------------------------- */
 
