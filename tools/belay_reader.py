@@ -426,7 +426,7 @@ def parse_region(data, at):
         name = data[name_at:name_at + m].decode("utf-8")
     except UnicodeDecodeError:
         raise Bad("name is not UTF-8") from None
-    check(all(c >= " " and c != "\x7f" for c in name), "control character in the name")
+    check(all(c >= " " and not "\x7f" <= c <= "\x9f" for c in name), "control character in the name")
     check(hash_ == 1, "unknown hash %d" % hash_)
     check(type_ in TYPES, "unknown type %d" % type_)
     check(element == TYPES[type_][1] if type_ else element > 0, "element size %d" % element)

@@ -20,7 +20,8 @@
  * Threads. Each call states its rule. "One thread at a time" means: per context, the program makes
  * sure that no two such calls overlap. Different contexts are independent of each other.
  *
- * Ownership. Inputs are copied unless a call says "borrowed until".
+ * Ownership. Inputs are copied unless a call says "borrowed until". A context belongs to the
+ * process that opened it: in a child of fork() its pool is closed and it must not be used.
  */
 #ifndef BELAY_BELAY_H
 #define BELAY_BELAY_H
@@ -141,7 +142,8 @@ void *belay_ptr(struct belay *b, const char *name);
  * program runs on, and published. With the option policy = sync it returns when the version is
  * durable. The program must not change region memory during the call; from its return on it may. A
  * call that comes before the version before is published waits for that one. On BELAY_E_CHECKPOINT
- * the version does not exist and the earlier ones do. One thread at a time.
+ * the earlier versions are intact and the new one does not exist (if the very last write failed and
+ * the disk keeps failing, it may exist after all; then it is complete). One thread at a time.
  *
  * Writes that page tracking cannot see: those of devices and other processes (RDMA, io_uring into
  * registered buffers, a second mapping of the same pages). A region that is written so must be

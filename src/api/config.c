@@ -5,9 +5,11 @@
 
 #define MAX_FILE_BYTES 65536u
 
-static int load_file(struct options *o, const char *path, bool must_exist)
+static int load_file(struct options *o, const char *name, bool must_exist)
 {
-        int fd = plat->openat(PLAT_CWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
+        char path[200]; /* as messages show it */
+        printable(name, path, sizeof(path));
+        int fd = plat->openat(PLAT_CWD, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
         if (fd == -ENOENT && !must_exist)
                 return 0;
         if (fd < 0)

@@ -97,7 +97,11 @@ const char *printable(const char *name, char *buf, size_t bytes)
                 return "";
         for (; name[n] != '\0' && n + 1 < bytes; n++) {
                 unsigned char c = (unsigned char)name[n];
-                buf[n] = (c < 0x20 || c == 0x7f) ? '?' : name[n];
+                /* U+0080 … 009F are control characters too: C2 80 … C2 9F. */
+                bool c1 = n > 0 && (unsigned char)name[n - 1] == 0xc2 && c >= 0x80 && c < 0xa0;
+                if (c1)
+                        buf[n - 1] = '?';
+                buf[n] = c < 0x20 || c == 0x7f || c1 ? '?' : name[n];
         }
         buf[n] = '\0';
         return buf;

@@ -64,7 +64,7 @@ int name_check(const char *name)
                 if (step == 0)
                         return err_set(-EINVAL, "region name '%s' is not valid UTF-8 at byte %zu",
                                        printable(name, shown, sizeof(shown)), n);
-                if (p[n] < 0x20 || p[n] == 0x7f)
+                if (p[n] < 0x20 || p[n] == 0x7f || (p[n] == 0xc2 && p[n + 1] < 0xa0))
                         return err_set(-EINVAL,
                                        "region name '%s' has a control character at byte %zu",
                                        printable(name, shown, sizeof(shown)), n);

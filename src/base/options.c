@@ -328,6 +328,7 @@ int options_set_environment(struct options *o)
                 key[n] = '\0';
                 snprintf(origin, sizeof(origin), "environment variable %.*s",
                          (int)min_u64((uint64_t)(equals - name), 70), name);
+                printable(origin, origin, sizeof(origin));
                 int rc = set_from(o, key, equals + 1, origin, SOURCE_ENVIRONMENT);
                 if (rc)
                         return rc;

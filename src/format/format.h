@@ -48,6 +48,7 @@ struct superblock {
         uint64_t pool_bytes;
         uint64_t next_version;
         uint64_t created_ns;
+        uint64_t held_bytes; /* format.md §8: free slots below this are not used */
         uint32_t version_count;
         struct version_entry versions[MAX_VERSIONS];
 };

@@ -2,7 +2,13 @@
 #include "format/format_int.h"
 
 enum { AT_ID = 32, AT_GENERATION = 48, AT_BYTES = 56, AT_NEXT = 64, AT_SLOT = 72, AT_COUNT = 76 };
-enum { AT_CREATED = 80, AT_INCOMPATIBLE = 88, AT_VERSIONS = 128, VERSION_BYTES = 48 };
+enum {
+        AT_CREATED = 80,
+        AT_INCOMPATIBLE = 88,
+        AT_HELD = 104,
+        AT_VERSIONS = 128,
+        VERSION_BYTES = 48
+};
 
 void superblock_encode(const struct superblock *s, uint8_t out[SUPER_BYTES])
 {
@@ -14,6 +20,7 @@ void superblock_encode(const struct superblock *s, uint8_t out[SUPER_BYTES])
         put_u32(out + AT_SLOT, SLOT_BYTES);
         put_u32(out + AT_COUNT, s->version_count);
         put_u64(out + AT_CREATED, s->created_ns);
+        put_u64(out + AT_HELD, s->held_bytes);
         for (uint32_t i = 0; i < s->version_count; i++) {
                 const struct version_entry *v = &s->versions[i];
                 uint8_t *p = out + AT_VERSIONS + i * VERSION_BYTES;
@@ -64,6 +71,7 @@ int superblock_decode(const uint8_t in[SUPER_BYTES], struct superblock *out)
                 .pool_bytes = get_u64(in + AT_BYTES),
                 .next_version = get_u64(in + AT_NEXT),
                 .created_ns = get_u64(in + AT_CREATED),
+                .held_bytes = get_u64(in + AT_HELD),
                 .version_count = get_u32(in + AT_COUNT),
         };
         memcpy(s.pool_id, in + AT_ID, sizeof(s.pool_id));

@@ -43,7 +43,7 @@ static int make_room(struct regions *r)
                 return 0;
         uint32_t capacity = r->capacity ? r->capacity * 2 : 16;
         if (capacity > MAX_REGIONS)
-                return err_set(-ENOSPC, "a context can have %u regions", MAX_REGIONS / 2);
+                return err_set(-ENOSPC, "a context can have %u regions", MAX_REGIONS);
         void *list = budget_resize(r->budget, r->list, capacity * sizeof(*r->list),
                                    "the region registry");
         if (!list)

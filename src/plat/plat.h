@@ -77,6 +77,8 @@ struct plat_calls {
         uint64_t (*wall_ns)(void); /* since 1970 UTC */
         int (*random)(void *buf, size_t bytes);
         uint64_t (*memory_bytes)(void); /* of the machine */
+        uint64_t (*file_limit)(
+                void); /* largest file this process may write; beyond it is a signal */
 };
 #define PLAT_CWD (-100) /* AT_FDCWD */
 
@@ -158,6 +160,14 @@ long raw_unprotect(int uffd, uintptr_t p, uint64_t bytes);
  * the program has installed a handler of its own. Not safe against itself: the caller holds a lock.
  */
 int faults_catch(bool (*resolve)(uintptr_t address));
+
+/* ---- children ----------------------------------------------------------------------------------
+ */
+
+/* A child of fork() shares descriptors, and with them locks that should end with its parent: these
+ * are closed in it. */
+void plat_close_in_children(int a, int b);
+void plat_forget_descriptors(int a, int b);
 
 /* ---- kernel probe ---------------------------------------------------------------------------- */
 

@@ -117,12 +117,14 @@ int probe_check(const char *mask, struct probe out[PROBE_COUNT])
                 while (i < PROBE_COUNT &&
                        (strlen(local[i].name) != n || memcmp(local[i].name, p, n) != 0))
                         i++;
-                if (i == PROBE_COUNT)
-                        return err_set(
-                                -EINVAL,
-                                "option probe_mask: '%.*s' is no kernel feature; `belay probe` "
-                                "lists them",
-                                (int)n, p);
+                if (i == PROBE_COUNT) {
+                        char shown[64];
+                        return err_set(-EINVAL,
+                                       "option probe_mask: '%.*s' is no kernel feature; `belay "
+                                       "probe` lists them",
+                                       (int)min_u64(n, sizeof(shown) - 1),
+                                       printable(p, shown, sizeof(shown)));
+                }
                 local[i].masked = true;
                 p += n + (p[n] == ',');
         }

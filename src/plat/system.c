@@ -12,6 +12,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
@@ -318,6 +319,14 @@ static uint64_t sys_memory_bytes(void)
         return pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_C(1) << 30;
 }
 
+static uint64_t sys_file_limit(void)
+{
+        struct rlimit limit;
+        if (getrlimit(RLIMIT_FSIZE, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY)
+                return UINT64_MAX;
+        return limit.rlim_cur;
+}
+
 const struct plat_calls plat_system = {
         .size = sizeof(struct plat_calls),
         .alloc = sys_alloc,
@@ -354,4 +363,5 @@ const struct plat_calls plat_system = {
         .wall_ns = sys_wall_ns,
         .random = sys_random,
         .memory_bytes = sys_memory_bytes,
+        .file_limit = sys_file_limit,
 };

@@ -48,6 +48,11 @@ static bool fits(const struct region *r, const struct region_desc *stored, uint3
         if (d->type != stored->type || d->element_bytes != stored->element_bytes ||
             d->ndims != stored->ndims)
                 return false;
+        /* Another part of the global array is other data. */
+        size_t dims = d->ndims * sizeof(d->dims[0]);
+        if (d->global != stored->global || memcmp(d->global_dims, stored->global_dims, dims) != 0 ||
+            memcmp(d->global_start, stored->global_start, dims) != 0)
+                return false;
         if (same_dims(d, stored))
                 return true;
         /* The dims must also go with what does not change: the place in a global array. */

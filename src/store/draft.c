@@ -48,7 +48,7 @@ static int write_superblock(struct pool *p, const struct superblock *s)
 
 /* After a superblock write of unknown fate: makes the current list certain again, then lets go of
  * the version that may or may not have been listed. */
-static int settle(struct pool *p)
+int pool_settle(struct pool *p)
 {
         if (!p->limbo)
                 return 0;
@@ -79,7 +79,7 @@ int draft_begin(struct pool *p, uint32_t regions, struct draft **out)
                 return err_set(-EOVERFLOW, "pool '%s' has no version numbers left", p->label);
         if (regions > MAX_REGIONS)
                 return err_set(-EINVAL, "%u regions; a version can have %u", regions, MAX_REGIONS);
-        int rc = settle(p);
+        int rc = pool_settle(p);
         if (rc)
                 return rc;
         struct draft *d = budget_alloc(p->budget, sizeof(*d), "the draft");
@@ -375,8 +375,17 @@ static int flip(struct draft *d)
          * slot. */
         s.pool_bytes = p->media->bytes / SLOT_BYTES * SLOT_BYTES;
         s.version_count = kept + 1;
-        for (uint32_t i = 0; i < kept; i++)
-                s.versions[i] = entry_of(keep[i]);
+        s.held_bytes = 0;
+        for (uint32_t i = 0; i < kept; i++) {
+                const struct version *v = keep[i];
+                s.versions[i] = entry_of(v);
+                if (!v->unreadable)
+                        continue;
+                /* Its entry stays legal, also when the file was cut off before its manifest. */
+                s.pool_bytes = max_u64(
+                        s.pool_bytes, align_up(v->manifest.offset + v->manifest_bytes, SLOT_BYTES));
+                s.held_bytes = p->held_bytes;
+        }
         s.versions[kept] = entry_of(d->v);
         int rc = write_superblock(p, &s);
         if (rc) {

@@ -30,6 +30,8 @@ int media_fill(struct media *m, uint64_t from, uint64_t to)
 
 int media_extend(struct media *m, uint64_t bytes, bool fill)
 {
+        if (bytes <= m->bytes) /* from an earlier growth that failed after this step */
+                return 0;
         int rc = -EOPNOTSUPP;
         if (m->reserve)
                 rc = plat->fallocate(m->fd, m->bytes, bytes - m->bytes);

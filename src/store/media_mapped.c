@@ -85,12 +85,26 @@ static int mapped_close(struct media *m)
         return rc ? rc : second;
 }
 
-/* For holes of a file made elsewhere, such as a sparse copy: a store into one on a full disk would
- * be a fault. */
-static int mapped_back(struct media *m, uint64_t offset, uint64_t bytes)
+/* Every byte is written back as it is: zeros into holes, which then have a place. */
+static int rewrite(struct media *m)
 {
-        int rc = m->reserve ? plat->fallocate(m->fd, offset, bytes) : -EOPNOTSUPP;
-        return rc == -EOPNOTSUPP || rc == -ENOSYS ? media_fill(m, offset, offset + bytes) : rc;
+        uint8_t buf[16 * SLOT_BYTES];
+        for (uint64_t at = 0; at < m->bytes;) {
+                size_t n = (size_t)min_u64(sizeof(buf), m->bytes - at);
+                int rc = media_read_now(m, buf, n, at);
+                if (rc == 0)
+                        rc = plat_write_full(m->fd, buf, n, at);
+                if (rc)
+                        return rc;
+                at += n;
+        }
+        return 0;
+}
+
+static int mapped_back(struct media *m)
+{
+        int rc = m->reserve ? plat->fallocate(m->fd, 0, m->bytes) : -EOPNOTSUPP;
+        return rc == -EOPNOTSUPP || rc == -ENOSYS ? rewrite(m) : rc;
 }
 
 static const struct media_ops mapped_ops = {

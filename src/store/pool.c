@@ -85,6 +85,20 @@ static int write_first(int fd)
         return rc ? rc : plat->fsync(fd);
 }
 
+/* Is the file under this name the one that fd is? */
+static bool still_named(int dir, const char *name, int fd)
+{
+        struct plat_stat a;
+        struct plat_stat b;
+        int again = plat->openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
+        if (again < 0)
+                return false;
+        bool same = plat->fstat(fd, &a) == 0 && plat->fstat(again, &b) == 0 &&
+                    a.device == b.device && a.inode == b.inode;
+        (void)plat->close(again);
+        return same;
+}
+
 /* A private file under a name derived from the pool's, so that a creation cut short leaves at most
  * one file, which the next creation removes. Returns the descriptor, locked. */
 static int open_fresh(int dir, const char *temporary)
@@ -94,10 +108,12 @@ static int open_fresh(int dir, const char *temporary)
                                       O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
                 if (fd >= 0) {
                         int rc = plat->flock(fd);
-                        if (rc == 0)
+                        if (rc == 0 && still_named(dir, temporary, fd))
                                 return fd;
                         (void)plat->close(fd);
-                        return rc;
+                        if (rc && rc != -EWOULDBLOCK)
+                                return rc;
+                        continue; /* another creation took it for a left-over */
                 }
                 if (fd != -EEXIST)
                         return fd;
@@ -111,7 +127,7 @@ static int open_fresh(int dir, const char *temporary)
                         rc = plat->unlink(dir, temporary);
                 (void)plat->close(old);
                 if (rc && rc != -ENOENT)
-                        return rc;
+                        return rc == -EWOULDBLOCK ? -EBUSY : rc;
         }
         return -EBUSY;
 }
@@ -122,7 +138,8 @@ static int create(const char *path, const struct place *at)
         char temporary[64];
         snprintf(temporary, sizeof(temporary), ".belay-%016llx.new",
                  (unsigned long long)hash_name(at->name));
-        int fd = open_fresh(at->dir, temporary);
+        int fd = plat->file_limit() < FIRST_SLOT * SLOT_BYTES ? -EFBIG
+                                                              : open_fresh(at->dir, temporary);
         if (fd < 0)
                 return err_set(fd, "pool '%s' cannot be created: %s", path, code_text(fd));
         int rc = write_first(fd);
@@ -293,10 +310,17 @@ static int read_superblocks(struct pool *p, struct superblock *out, uint32_t *at
                        p->label, p->super_state[0]);
 }
 
-/* Slots that a version of unknown extent may use: all that exist. */
-static void hold_everything(struct pool *p)
+/* Slots that a version of unknown extent may use: all that existed when it was first found so. */
+static void hold_unknown(struct pool *p)
 {
-        space_ref(&p->space, 0, p->space.slots * SLOT_BYTES);
+        uint64_t end = p->space.slots * SLOT_BYTES;
+        p->held_bytes = p->super.held_bytes ? min_u64(p->super.held_bytes, end) : end;
+        space_ref(&p->space, 0, p->held_bytes);
+        log_emit(BELAY_LOG_WARN,
+                 "pool '%s' is damaged; %llu bytes of it are kept as they are. Set the option "
+                 "damaged to drop to let "
+                 "damaged versions go",
+                 p->label, (unsigned long long)p->held_bytes);
 }
 
 static int load_versions(struct pool *p)
@@ -316,14 +340,8 @@ static int load_versions(struct pool *p)
                                  (unsigned long long)v->number, v->damage);
                 }
         }
-        if (unknown && !p->options.readonly && p->options.damaged == DAMAGED_KEEP) {
-                hold_everything(p);
-                log_emit(BELAY_LOG_WARN,
-                         "pool '%s' is damaged; its space is kept as it is. Set the option damaged "
-                         "to drop to "
-                         "let damaged versions go",
-                         p->label);
-        }
+        if (unknown && !p->options.readonly && p->options.damaged == DAMAGED_KEEP)
+                hold_unknown(p);
         return 0;
 }
 
@@ -332,24 +350,18 @@ uint64_t pool_readable_bytes(const struct pool *p)
         return min_u64(p->super.pool_bytes, p->media->bytes);
 }
 
-/* Only now is it known which slots will be written to; used ones have their place. Asking for what
- * is there already would take time in proportion to the pool, so it is asked only when the file has
- * holes. */
-static int back_free(struct pool *p)
+/* A sparse copy has holes, also where blocks of zeros are stored; a store into one on a full disk
+ * would be a fault. Asking the file system to back what it has backed already would take time in
+ * proportion to the pool, so it is asked only when there are holes. */
+static int back_holes(struct pool *p)
 {
         struct plat_stat st;
         struct media *m = p->media;
         int rc = m->ops->back ? plat->fstat(m->fd, &st) : 0;
         if (rc == 0 && (!m->ops->back || st.allocated >= m->bytes))
                 return 0;
-        for (uint64_t i = 0; rc == 0 && i < p->space.slots; i++) {
-                uint64_t end = i;
-                while (end < p->space.slots && p->space.refs[end] == 0)
-                        end++;
-                if (end > i)
-                        rc = m->ops->back(m, i * SLOT_BYTES, (end - i) * SLOT_BYTES);
-                i = end;
-        }
+        if (rc == 0)
+                rc = m->ops->back(m);
         return rc ? err_set(rc, "pool '%s' has holes that cannot be filled: %s", p->label,
                             code_text(rc))
                   : 0;
@@ -378,8 +390,16 @@ static int load(struct pool *p)
                         space_ref(&p->space, p->media->bytes, 1);
                 space_ref(&p->space, 0, FIRST_SLOT * SLOT_BYTES);
         }
+        /* What a process that was killed had written and not flushed must not be built upon: a
+         * crash could still take it back, after slots that only the older superblock lists have
+         * been written. */
+        if (!p->options.readonly) {
+                rc = p->media->ops->barrier(p->media);
+                if (rc)
+                        return err_set(rc, "flush of pool '%s': %s", p->label, code_text(rc));
+        }
         rc = load_versions(p);
-        return rc || p->options.readonly ? rc : back_free(p);
+        return rc || p->options.readonly ? rc : back_holes(p);
 }
 
 /* A writer that publishes hundreds of versions a second loses this race to a reader within a few
@@ -446,6 +466,9 @@ static int open_at(struct pool *p, const struct place *at)
                 if (rc)
                         rc = err_set(rc, "pool '%s': %s", p->label, code_text(rc));
         }
+        if (rc == 0 && !p->options.readonly && st.bytes > plat->file_limit())
+                rc = err_set(-EFBIG, "pool '%s' is larger than this process may write (ulimit -f)",
+                             p->label);
         if (rc == 0 && st.bytes < FIRST_SLOT * SLOT_BYTES)
                 rc = err_set(BELAY_E_FORMAT,
                              "file '%s' has %llu bytes and is not a Belay pool, or is cut off; it "
@@ -456,7 +479,19 @@ static int open_at(struct pool *p, const struct place *at)
                 return rc;
         }
         rc = open_media(p, at, fd, &st);
-        return rc ? rc : load_steady(p);
+        if (rc == 0)
+                rc = load_steady(p);
+        /* A creation that was cut short may not have made the name durable. */
+        if (rc == 0 && !p->options.readonly && p->super.generation == 1) {
+                rc = plat->fsync(at->dir);
+                rc = rc == -EBADF ? 0 : rc;
+                if (rc)
+                        rc = err_set(rc, "flush of the directory of pool '%s': %s", p->label,
+                                     code_text(rc));
+        }
+        if (rc == 0 && !p->options.readonly)
+                plat_close_in_children(p->media->fd, p->media->io_fd);
+        return rc;
 }
 
 int pool_open(const struct pool_options *o, struct pool **out)
@@ -496,6 +531,12 @@ int pool_close(struct pool **pool)
         if (!p)
                 return 0;
         draft_abort(&p->draft);
+        /* A version that was reported as failed should not appear after all; if this fails too, it
+         * may. */
+        if (p->limbo && !p->media->lost)
+                (void)pool_settle(p);
+        if (p->media)
+                plat_forget_descriptors(p->media->fd, p->media->io_fd);
         while (p->version_count)
                 version_delete(p, p->versions[--p->version_count]);
         version_delete(p, p->limbo);

@@ -23,8 +23,9 @@ struct media_ops {
         /* Waits for any one transfer and gives its result; -ENOENT if none is in flight. A negative
          * return means that the state of the transfers is unknown. */
         int (*wait)(struct media *m, uint32_t *tag, int *result);
-        /* Makes sure that writing to this range cannot fail for lack of space; may be NULL. */
-        int (*back)(struct media *m, uint64_t offset, uint64_t bytes);
+        /* Gives every hole of the file a place, so that writing cannot fail for lack of space; may
+         * be NULL. */
+        int (*back)(struct media *m);
         int (*grow)(struct media *m, uint64_t bytes);
         /* All writes that wait has reported are durable. */
         int (*barrier)(struct media *m);
@@ -159,10 +160,13 @@ struct pool {
         struct reader *reader; /* made at open: a restart that has begun must not fail for lack of
                                   memory */
         struct draft *draft;   /* at most one                                  */
-        uint8_t *scratch;      /* CHUNK_BYTES, aligned                         */
+        uint64_t held_bytes; /* free slots below this may belong to a version that cannot be read */
+        uint8_t *scratch;    /* CHUNK_BYTES, aligned                         */
 };
 
 int reader_init(struct pool *p);
+/* After a superblock write of unknown fate: makes the current list certain again. */
+int pool_settle(struct pool *p);
 struct version *version_new(struct pool *p, uint32_t regions);
 void version_delete(struct pool *p, struct version *v);
 /* Reads the manifest; for pools opened for writing also the leaves, shared with `before` where they

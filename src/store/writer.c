@@ -18,18 +18,24 @@
 
 #define BUFFER_BYTES ((uint64_t)IO_DEPTH * CHUNK_BYTES)
 
+/* The user's limit or the process's (ulimit -f: exceeding that one would end the program). */
+static uint64_t slot_limit(const struct pool *p)
+{
+        uint64_t bytes = p->options.limit_bytes ? p->options.limit_bytes : MAX_POOL_BYTES;
+        return min_u64(bytes, plat->file_limit()) / SLOT_BYTES;
+}
+
 static int grow(struct pool *p, uint64_t slots)
 {
-        uint64_t limit = p->options.limit_bytes ? p->options.limit_bytes / SLOT_BYTES
-                                                : MAX_POOL_BYTES / SLOT_BYTES;
+        uint64_t limit = slot_limit(p);
         uint64_t now = p->space.slots;
         uint64_t want = now + max_u64(slots, max_u64(GROW_SLOTS, now / 16));
         if (now + slots > limit)
                 return err_set(-ENOSPC,
                                "pool '%s' has reached its limit of %llu bytes; raise the option "
-                               "limit or keep "
-                               "fewer versions",
-                               p->label, (unsigned long long)p->options.limit_bytes);
+                               "limit (or ulimit -f) or "
+                               "keep fewer versions",
+                               p->label, (unsigned long long)(limit * SLOT_BYTES));
         want = min_u64(want, limit);
         int rc = p->media->ops->grow(p->media, want * SLOT_BYTES);
         if (rc == -ENOSPC && want > now + slots) {

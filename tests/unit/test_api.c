@@ -137,6 +137,27 @@ static void test_shapes_and_resize(void)
         CHECK_EQ(belay_close(&b), 0);
 }
 
+/* Another part of a global array is other data, even of the same shape. */
+static void test_other_part(void)
+{
+        struct belay *b = open_pool("part", NULL);
+        double x[100] = {1};
+        struct belay_desc d = {.size = sizeof(d),
+                               .name = "x",
+                               .type = BELAY_F64,
+                               .ndims = 1,
+                               .dims = {100},
+                               .flags = BELAY_GLOBAL,
+                               .global_dims = {1000}};
+        CHECK_EQ(belay_attach_desc(b, &d, x), 0);
+        CHECK_EQ(belay_checkpoint(b), 0);
+        CHECK_EQ(belay_detach(b, "x"), 0);
+        d.global_start[0] = 500;
+        CHECK_EQ(belay_attach_desc(b, &d, x), 0);
+        CHECK_EQ(belay_restart(b), BELAY_E_MISMATCH);
+        CHECK_EQ(belay_close(&b), 0);
+}
+
 static void test_move_and_detach(void)
 {
         struct belay *b = open_pool("move", NULL);
@@ -303,6 +324,7 @@ int main(void)
 {
         RUN(test_round_trips);
         RUN(test_shapes_and_resize);
+        RUN(test_other_part);
         RUN(test_move_and_detach);
         RUN(test_mismatch_leaves_memory_alone);
         RUN(test_refusals);

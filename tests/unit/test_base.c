@@ -79,6 +79,15 @@ static void test_names(void)
         CHECK_EQ(name_check(NULL), -EINVAL);
         CHECK_EQ(name_check("a\nb"), -EINVAL);
         CHECK_EQ(name_check("a\x7f"), -EINVAL);
+        CHECK_EQ(name_check("a\xc2\x9b"
+                            "31m"),
+                 -EINVAL);
+        CHECK_EQ(name_check("a\xc2\xa0"), 0);
+        char safe[16];
+        CHECK_STR(printable("\xc2\x9b"
+                            "31m",
+                            safe, sizeof(safe)),
+                  "??31m");
         CHECK_EQ(name_check("\xc0\xaf"), -EINVAL);
         CHECK_EQ(name_check("\xed\xa0\x80"), -EINVAL);
         CHECK_EQ(name_check("\xf5\x80\x80\x80"), -EINVAL);

@@ -247,6 +247,47 @@ static void test_cut_off(void)
         CHECK_EQ(belay_close(&b), 0);
 }
 
+/* Cut off far before the manifest of the newest version: what is published afterwards must survive
+ * reopening, although the version that is beyond the end stays listed. */
+static void test_cut_off_far(void)
+{
+        static uint64_t large[1 << 20];
+        snprintf(path, sizeof(path), "%s/far", test_dir());
+        for (uint64_t v = 1; v <= 6; v++) {
+                struct belay *b = open_with("versions", "2");
+                CHECK_EQ(belay_attach(b, "large", BELAY_U64, ARRAY_LEN(large), large), 0);
+                if (v > 1) {
+                        CHECK_EQ(belay_restart(b), 1);
+                        CHECK(holds(v == 3 ? 1 : v - 1));
+                        for (uint64_t i = 0; i < ARRAY_LEN(large); i++)
+                                CHECK_EQ(large[i], (v == 3 ? 1 : v - 1) * 1000003 * (i + 1));
+                }
+                fill(v);
+                for (uint64_t i = 0; i < ARRAY_LEN(large); i++)
+                        large[i] = v * 1000003 * (i + 1);
+                CHECK_EQ(belay_checkpoint(b), 0);
+                CHECK_EQ(belay_close(&b), 0);
+                if (v == 2)
+                        CHECK_EQ(truncate(path, (off_t)(9500000 / 4096 * 4096)), 0);
+        }
+}
+
+/* The space of an unreadable version is held once, not again at every open. */
+static void test_held_space_is_bounded(void)
+{
+        make_pool("held", 2, "2");
+        flip(locate(1, 0).manifest + 70);
+        uint64_t sizes[12];
+        for (uint64_t v = 0; v < ARRAY_LEN(sizes); v++) {
+                struct belay *b = open_with("versions", "2");
+                fill(v + 10);
+                CHECK_EQ(belay_checkpoint(b), 0);
+                CHECK_EQ(belay_close(&b), 0);
+                sizes[v] = file_bytes();
+        }
+        CHECK_EQ(sizes[ARRAY_LEN(sizes) - 1], sizes[5]);
+}
+
 int main(void)
 {
         RUN(test_damaged_block);
@@ -254,5 +295,7 @@ int main(void)
         RUN(test_damaged_maps);
         RUN(test_damaged_superblocks);
         RUN(test_cut_off);
+        RUN(test_cut_off_far);
+        RUN(test_held_space_is_bounded);
         return 0;
 }
