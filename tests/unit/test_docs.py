@@ -20,7 +20,7 @@ def same(what, documented, real):
 
 
 out = subprocess.run([os.path.join(BIN, "belay"), "options", "--json"], stdout=subprocess.PIPE, check=True).stdout
-options = {o.get("key") or o.get("name") for o in json.loads(out)["options"]}
+options = {o["option"] for o in json.loads(out)["options"]}
 same("options in belay.conf(5)", set(re.findall(r"^\*([a-z_]+)\* = ", text("docs/man/belay.conf.5.scd"), re.M)), options)
 
 header = re.sub(r"/\*.*?\*/", "", text("include/belay/belay.h"), flags=re.S)
