@@ -36,7 +36,7 @@ static struct setup tight(const struct setup *media)
 {
         struct setup setup = *media;
         setup.versions = "1";
-        setup.limit = "640KiB";
+        setup.limit = "720KiB";
         return setup;
 }
 
