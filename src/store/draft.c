@@ -212,7 +212,9 @@ static void share(struct draft *d, uint32_t region, uint64_t block, const struct
 
 void draft_keep(struct draft *d, uint32_t region, uint64_t block)
 {
-        share(d, region, block, old_entry(d, region, block));
+        const struct leaf_entry *old = old_entry(d, region, block);
+        if (old)
+                share(d, region, block, old);
 }
 
 int draft_put(struct draft *d, uint32_t region, uint64_t block, const void *from)

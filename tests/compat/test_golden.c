@@ -2,7 +2,9 @@
  * gives back.
  *
  * Every case runs with file and with mapped media. Nothing but a checkpoint may change a file, and
- * a checkpoint may not harm what the file held. timeout: 300 */
+ * a checkpoint may not harm what the file held.
+ *
+ * timeout: 300 */
 #include "check.h"
 #include "golden_content.h"
 #include "pool_image.h"

@@ -1,6 +1,8 @@
 /* test_barrier_removed.c: a test of the test. The sweep of test_sweep.c, with one of the two
  * barriers of each commit taken out of the log, must find disks that do not restore. Otherwise it
- * would prove nothing. timeout: 240 */
+ * would prove nothing.
+ *
+ * timeout: 240 */
 #include "crash_replay.h"
 #include "check.h"
 

@@ -4,7 +4,9 @@
  * The points are collected by a run that is not killed, so a new one is covered as soon as it
  * exists. A child tells through shared memory which checkpoint it has begun and which one has
  * returned; the parent knows the state of every version, because the subject is a function of its
- * step. timeout: 240 */
+ * step.
+ *
+ * timeout: 240 */
 #include "crash_verify.h"
 #include "check.h"
 #include "plat/plat.h"

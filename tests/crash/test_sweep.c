@@ -2,7 +2,9 @@
  *
  * Records runs on every kind of media, with one, two and three versions kept and with a pool so
  * small that slots are used again soon, and replays every crash point of each (crash_replay.h). The
- * log begins before the pool exists: its creation is crashed too. timeout: 240 */
+ * log begins before the pool exists: its creation is crashed too.
+ *
+ * timeout: 240 */
 #include "crash_replay.h"
 #include "check.h"
 

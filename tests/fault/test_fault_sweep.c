@@ -3,7 +3,9 @@
  *
  * After each: no leak, an error with a text of its own, the program's memory as it was, and the
  * versions that were published before still there, bit for bit. A context goes on working after a
- * fault that has passed, unless it says that it is broken. timeout: 240 */
+ * fault that has passed, unless it says that it is broken.
+ *
+ * timeout: 240 */
 #include "fault_sweep.h"
 #include "check.h"
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* test_model_long.c: the same, for many more seeds and steps.
+ *
  * timeout: 1800 */
 #include "model_main.h"
 

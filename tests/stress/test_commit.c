@@ -1,5 +1,7 @@
 /* Threads write while commits run; what each version stores is compared with a copy made at its
- * freeze. timeout: 300 */
+ * freeze.
+ *
+ * timeout: 300 */
 #include "check.h"
 #include "store/store.h"
 #include <belay/belay.h>
