@@ -52,17 +52,19 @@ static const char *take_string(const char *p, char *out, size_t room)
         size_t n = 0;
         if (*p != '"')
                 return NULL;
-        for (p++; *p != '"'; p++) {
-                if (*p == '\\') {
-                        /* The library writes no other escapes. */
-                        if (p[1] != '"' && p[1] != '\\')
-                                return NULL;
-                        p++;
-                } else if (safe_length(p) == 0 && ((unsigned char)*p & 0xc0) != 0x80) {
+        for (p++; *p != '"';) {
+                /* The library writes no other escapes. */
+                if (*p == '\\' && p[1] != '"' && p[1] != '\\')
                         return NULL;
+                p += *p == '\\';
+                size_t length = safe_length(p);
+                if (length == 0)
+                        return NULL;
+                if (n + length < room) {
+                        memcpy(out + n, p, length);
+                        n += length;
                 }
-                if (n + 1 < room)
-                        out[n++] = *p;
+                p += length;
         }
         out[n] = '\0';
         return p + 1;
