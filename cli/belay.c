@@ -13,7 +13,9 @@ static const struct command *const commands[] = {&cmd_ls,    &cmd_show,    &cmd_
 
 static void print_usage(void)
 {
-        puts("usage: belay COMMAND [ARGUMENTS]\n\nLooks into Belay pools without changing them.\n");
+        puts("usage: belay COMMAND [ARGUMENTS]\n\nLooks into Belay pools without changing them; "
+             "asks programs "
+             "for checkpoints.\n");
         for (size_t i = 0; i < ARRAY_LEN(commands); i++)
                 printf("  %-10s  %s\n", commands[i]->name, commands[i]->summary);
         puts("  help        this text, or that of a command\n\n"
