@@ -201,7 +201,7 @@ static void print_row(struct table *t, const struct epoch *e)
         table_cell(t, "%s", e->published ? size_text(e->value[COPY_PEAK]).s : "-");
 }
 
-static void print_table(const char *path, const struct epochs *all, const struct summary *s)
+static void print_rows(const struct epochs *all)
 {
         static const char *const heads[] = {"version", "state",   "trigger", "blocked",
                                             "commit",  "waited",  "written", "unchanged",
@@ -213,8 +213,13 @@ static void print_table(const char *path, const struct epochs *all, const struct
                 table_cell(&t, "%s", heads[i]);
         for (size_t i = 0; i < all->count; i++)
                 print_row(&t, &all->list[i]);
+        table_end(&t);
+}
+
+static void print_table(const char *path, const struct epochs *all, const struct summary *s)
+{
         if (all->count)
-                table_end(&t);
+                print_rows(all);
         say("%s: %llu published, %llu failed", path, (unsigned long long)s->published,
             (unsigned long long)s->failed);
         if (!s->published)
