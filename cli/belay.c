@@ -1,4 +1,5 @@
-/* belay.c: the command `belay`: looks into pools without changing them. */
+/* belay.c: the command `belay`: looks into pools without changing them, asks programs for
+ * checkpoints. */
 #include "cli.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -6,15 +7,18 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static const struct command *const commands[] = {&cmd_ls,     &cmd_show,    &cmd_verify, &cmd_diff,
-                                                 &cmd_export, &cmd_options, &cmd_probe};
+static const struct command *const commands[] = {&cmd_ls,    &cmd_show,    &cmd_verify,
+                                                 &cmd_diff,  &cmd_export,  &cmd_checkpoint,
+                                                 &cmd_stats, &cmd_options, &cmd_probe};
 
 static void print_usage(void)
 {
-        puts("usage: belay COMMAND [ARGUMENTS]\n\nLooks into Belay pools without changing them.\n");
+        puts("usage: belay COMMAND [ARGUMENTS]\n\nLooks into Belay pools without changing them; "
+             "asks programs "
+             "for checkpoints.\n");
         for (size_t i = 0; i < ARRAY_LEN(commands); i++)
-                printf("  %-8s  %s\n", commands[i]->name, commands[i]->summary);
-        puts("  help      this text, or that of a command\n\n"
+                printf("  %-10s  %s\n", commands[i]->name, commands[i]->summary);
+        puts("  help        this text, or that of a command\n\n"
              "Every command takes --json and --help. Exit status: 0 fine, 1 damaged or different,\n"
              "2 the question could not be answered.");
 }

@@ -34,6 +34,7 @@ enum arg_id {
         ARG_FORMAT,
         ARG_DAMAGED,
         ARG_FORCE,
+        ARG_WAIT,
         ARG_COUNT
 };
 #define TAKES(id) (1u << (id))
@@ -55,8 +56,8 @@ struct command {
         int least, most;     /* number of words    */
         enum status (*run)(const struct args *a);
 };
-extern const struct command cmd_ls, cmd_show, cmd_verify, cmd_diff, cmd_export, cmd_options,
-        cmd_probe;
+extern const struct command cmd_ls, cmd_show, cmd_verify, cmd_diff, cmd_export, cmd_checkpoint,
+        cmd_stats, cmd_options, cmd_probe;
 
 /* FINE, or TROUBLE after a complaint. The strings are borrowed from argv. */
 enum status args_parse(const struct command *c, int argc, char **argv, struct args *out);
@@ -75,6 +76,7 @@ struct text {
         char s[256];
 };
 struct text size_text(uint64_t bytes);   /* "1.5 GiB"             */
+struct text duration_text(uint64_t ns);  /* "1.5 ms"              */
 struct text time_text(uint64_t wall_ns); /* local time            */
 struct text utc_text(uint64_t wall_ns);  /* ISO 8601, for JSON    */
 struct text id_text(const uint8_t id[16]);
@@ -124,6 +126,8 @@ void json_open(struct json *j, const char *key, char bracket); /* '{' or '[' */
 void json_close(struct json *j, char bracket);                 /* '}' or ']' */
 void json_text(struct json *j, const char *key, const char *value);
 void json_number(struct json *j, const char *key, uint64_t value);
+/* `value` is JSON already. */
+void json_line(struct json *j, const char *value);
 void json_bool(struct json *j, const char *key, bool value);
 void json_numbers(struct json *j, const char *key, const uint64_t *values, uint32_t count);
 

@@ -18,6 +18,7 @@ static const struct {
         [ARG_FORMAT] = {"--format", 0, "raw|npy", "npy for names that end in .npy, else raw"},
         [ARG_DAMAGED] = {"--damaged", 0, "fail|zero",
                          "damaged blocks: fail, or write zeros (fail)"},
+        [ARG_WAIT] = {"--wait", 0, "SECONDS", "wait so long for the version to be published"},
         [ARG_FORCE] = {"--force", 0, NULL, "replace FILE if it exists"},
 };
 

@@ -75,6 +75,12 @@ void json_number(struct json *j, const char *key, uint64_t value)
         printf("%" PRIu64, value);
 }
 
+void json_line(struct json *j, const char *value)
+{
+        item(j, NULL);
+        fputs(value, stdout);
+}
+
 void json_bool(struct json *j, const char *key, bool value)
 {
         item(j, key);

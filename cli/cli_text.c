@@ -134,6 +134,24 @@ static struct text clock_text(uint64_t wall_ns, bool utc)
         return t;
 }
 
+struct text duration_text(uint64_t ns)
+{
+        static const struct {
+                const char *unit;
+                double ns;
+        } units[] = {{"s", 1e9}, {"ms", 1e6}, {"us", 1e3}};
+        struct text t;
+        for (size_t i = 0; i < ARRAY_LEN(units); i++) {
+                if ((double)ns >= units[i].ns) {
+                        snprintf(t.s, sizeof(t.s), "%.1f %s", (double)ns / units[i].ns,
+                                 units[i].unit);
+                        return t;
+                }
+        }
+        snprintf(t.s, sizeof(t.s), "%u ns", (unsigned)ns);
+        return t;
+}
+
 struct text time_text(uint64_t wall_ns)
 {
         return clock_text(wall_ns, false);

@@ -8,7 +8,7 @@
  *      belay_restart(b);                      1: state is back, 0: nothing to restore
  *      for (; step < last; step++) {
  *              advance(t, n);
- *              if (step % 100 == 99)
+ *              if (belay_should_checkpoint(b) > 0)
  *                      belay_checkpoint(b);
  *      }
  *      belay_close(&b);
@@ -149,6 +149,16 @@ void *belay_ptr(struct belay *b, const char *name);
  * registered buffers, a second mapping of the same pages). A region that is written so must be
  * marked with BELAY_UNTRACKED. */
 int belay_checkpoint(struct belay *b);
+
+/* Whether now is the time for a checkpoint. 1: yes, until belay_checkpoint is called; 0: no. What
+ * may ask for one: the options `interval`, `wall_clock`, `overhead` and `signal`, and from outside
+ * `belay checkpoint PID`. Without any of these it is 0. Costs less than a microsecond as a rule; no
+ * thread is behind it, so a request waits until the program asks. One thread at a time. */
+int belay_should_checkpoint(struct belay *b);
+/* Why belay_should_checkpoint last said 1: "request", "signal", "wall_clock", "interval" or
+ * "overhead"; "" if it said 0. Never NULL. One thread at a time. */
+const char *belay_trigger(const struct belay *b);
+
 #define BELAY_FOREVER UINT64_MAX
 /* Waits until the version (0: the last one) is published: 0. A version that failed gives its error;
  * -ETIMEDOUT after timeout_ms. One thread at a time. */

@@ -1,13 +1,59 @@
-/* api_int.h: the two public handles. */
+/* api_int.h: the two public handles, and what belongs to a context. */
 #ifndef BELAY_API_INT_H
 #define BELAY_API_INT_H
 
 #include "api/api.h"
 #include "engine/engine.h"
+#include "plat/plat.h"
+#include "policy/policy.h"
 #include "restore/restore.h"
 
 struct belay_config {
         struct options options;
+};
+
+#define ASKERS 16
+/* Who asked for a checkpoint and waits for the outcome. */
+struct asker {
+        struct plat_peer peer;
+        uint32_t number;
+        uint64_t version; /* 0: not frozen yet */
+};
+struct requests {
+        int fd; /* -1: none */
+        uint32_t count;
+        struct asker askers[ASKERS];
+};
+void requests_open(struct requests *r);
+/* Takes what has arrived; true if somebody waits for a checkpoint to begin. */
+bool requests_poll(struct requests *r);
+/* The checkpoint that serves all who wait began as `version`, or failed with this thread's error.
+ */
+void requests_served(struct requests *r, uint64_t version, int rc);
+/* The version was published or has failed. */
+void requests_settled(struct requests *r, const struct version_status *s);
+/* Tells those who still wait. */
+void requests_close(struct requests *r);
+
+/* One line of JSON per version. */
+struct stats_file {
+        int fd; /* -1: none */
+        bool complained, torn;
+};
+void stats_file_open(struct stats_file *f, const char *path);
+void stats_file_add(struct stats_file *f, const struct belay_stats *stats,
+                    const struct version_status *s, const char *trigger);
+void stats_file_close(struct stats_file *f);
+
+struct triggers {
+        struct interval interval;
+        struct requests requests;
+        struct stats_file stats_file;
+        enum trigger last;    /* what belay_should_checkpoint last found     */
+        enum trigger current; /* what led to the last checkpoint             */
+        unsigned signal;      /* the option; 0: none                         */
+        uint32_t signals;     /* seen so far                                 */
+        uint64_t settled;     /* outcomes seen so far                        */
 };
 
 struct belay {
@@ -21,6 +67,21 @@ struct belay {
         bool matched; /* match describes a restart of this context */
         uint64_t version;
         uint64_t restarts;
+        struct triggers triggers;
 };
+
+/* trigger.c. None of these fails, and none changes this thread's error. */
+void triggers_open(struct belay *b);
+void triggers_close(struct belay *b);
+/* Around a checkpoint. */
+uint64_t triggers_begin(struct belay *b);
+void triggers_end(struct belay *b, uint64_t began_ns, int rc);
+/* Makes known how the last version ended, if it has: to the policy, to those who asked, to the
+ * file. */
+void triggers_settle(struct belay *b);
+
+/* context.c */
+int context_check(const struct belay *b);
+void context_stats(struct belay *b, struct belay_stats *out);
 
 #endif

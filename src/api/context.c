@@ -6,7 +6,7 @@
 
 /* A NULL context is the commonest mistake (an unchecked belay_open); it gets a text instead of a
  * fault. */
-static int check(const struct belay *b)
+int context_check(const struct belay *b)
 {
         return b ? 0 : err_set(-EINVAL, "the context is NULL; did belay_open fail?");
 }
@@ -76,6 +76,7 @@ int belay_open(const struct belay_config *config, struct belay **out)
                 plat->release(b);
                 return rc;
         }
+        triggers_open(b);
         *out = b;
         return 0;
 }
@@ -85,6 +86,8 @@ int belay_close(struct belay **b)
         if (!b || !*b)
                 return 0;
         match_clear(&(*b)->match);
+        engine_idle((*b)->engine);
+        triggers_close(*b);
         engine_delete(&(*b)->engine);
         regions_clear(&(*b)->regions);
         int rc = pool_close(&(*b)->pool);
@@ -95,7 +98,7 @@ int belay_close(struct belay **b)
 
 int belay_get(struct belay *b, const char *key, char *value, size_t bytes)
 {
-        int rc = check(b);
+        int rc = context_check(b);
         if (rc == 0 && (!key || !value))
                 rc = err_set(-EINVAL, "belay_get: an argument is NULL");
         return rc ? rc : options_get(&b->options, key, value, bytes);
@@ -103,20 +106,29 @@ int belay_get(struct belay *b, const char *key, char *value, size_t bytes)
 
 int belay_checkpoint(struct belay *b)
 {
-        int rc = check(b);
-        return rc ? rc : engine_checkpoint(b->engine, &b->version);
+        int rc = context_check(b);
+        if (rc)
+                return rc;
+        uint64_t began_ns = triggers_begin(b);
+        rc = engine_checkpoint(b->engine, &b->version);
+        triggers_end(b, began_ns, rc);
+        return rc;
 }
 
 int belay_wait(struct belay *b, uint64_t version, uint64_t timeout_ms)
 {
-        int rc = check(b);
+        int rc = context_check(b);
         uint64_t ns = timeout_ms > UINT64_MAX / 1000000u ? UINT64_MAX : timeout_ms * 1000000u;
-        return rc ? rc : engine_wait(b->engine, version, ns);
+        if (rc)
+                return rc;
+        rc = engine_wait(b->engine, version, ns);
+        triggers_settle(b);
+        return rc;
 }
 
 int belay_status(struct belay *b, uint64_t version, struct belay_status *out)
 {
-        int rc = check(b);
+        int rc = context_check(b);
         if (rc)
                 return rc;
         if (!out || out->size != sizeof(*out))
@@ -138,7 +150,7 @@ uint64_t belay_version(const struct belay *b)
 
 int belay_restart_version(struct belay *b, uint64_t version, uint32_t flags)
 {
-        int rc = check(b);
+        int rc = context_check(b);
         if (rc)
                 return rc;
         if (flags & ~(BELAY_ALLOW_MISSING | BELAY_ALLOW_UNEXPECTED | BELAY_RESIZE))
@@ -159,6 +171,7 @@ int belay_restart_version(struct belay *b, uint64_t version, uint32_t flags)
         if (rc == 1) {
                 b->version = b->match.version;
                 b->restarts++;
+                interval_fresh(&b->triggers.interval, plat->now_ns());
         } else if (rc < 0) {
                 log_emit(BELAY_LOG_ERROR, "%s", err_text());
         }
@@ -172,7 +185,7 @@ int belay_restart(struct belay *b)
 
 int belay_restart_report(struct belay *b, struct belay_report *out)
 {
-        int rc = check(b);
+        int rc = context_check(b);
         if (rc)
                 return rc;
         if (!out || out->size != sizeof(*out))
@@ -195,14 +208,8 @@ int belay_restart_report(struct belay *b, struct belay_report *out)
         return 0;
 }
 
-int belay_stats(struct belay *b, struct belay_stats *out)
+void context_stats(struct belay *b, struct belay_stats *out)
 {
-        int rc = check(b);
-        if (rc)
-                return rc;
-        if (!out || out->size != sizeof(*out))
-                return err_set(-EINVAL,
-                               "belay_stats: size is not that of this library's statistics");
         struct pool_info info;
         struct epoch_stats last;
         uint64_t published;
@@ -242,6 +249,18 @@ int belay_stats(struct belay *b, struct belay_stats *out)
                 .last_faults = last.faults,
                 .last_copy_peak = last.copy_peak_bytes,
         };
+}
+
+int belay_stats(struct belay *b, struct belay_stats *out)
+{
+        int rc = context_check(b);
+        if (rc)
+                return rc;
+        if (!out || out->size != sizeof(*out))
+                return err_set(-EINVAL,
+                               "belay_stats: size is not that of this library's statistics");
+        triggers_settle(b);
+        context_stats(b, out);
         return 0;
 }
 

@@ -153,6 +153,13 @@ enum option_id {
         OPT_OPEN_BEHIND,
         OPT_FOLLOW,
         OPT_RATE,
+        OPT_INTERVAL,
+        OPT_WALL_CLOCK,
+        OPT_WALL_MARGIN,
+        OPT_OVERHEAD,
+        OPT_SIGNAL,
+        OPT_REQUESTS,
+        OPT_STATS_FILE,
         OPT_COUNT
 };
 enum option_source { SOURCE_DEFAULT, SOURCE_FILE, SOURCE_ENVIRONMENT, SOURCE_SETTER };
@@ -161,14 +168,16 @@ enum { IO_AUTO, IO_URING, IO_PWRITE };
 enum { SWITCH_AUTO, SWITCH_ON, SWITCH_OFF };
 enum { DAMAGED_KEEP, DAMAGED_DROP };
 enum { TRACKER_AUTO, TRACKER_SCAN, TRACKER_UFFD, TRACKER_MPROTECT, TRACKER_HASH };
+enum { SIGNAL_NONE }; /* the others: signals.c in plat has the same order as the option's words */
 enum { POLICY_SYNC, POLICY_ASYNC, POLICY_ADAPTIVE };
 
 #define OPTION_TEXT_BYTES 4096
 struct options {
-        uint64_t number[OPT_COUNT];   /* sizes, counts, and the index of a word           */
+        uint64_t number[OPT_COUNT];   /* sizes, counts, ns, 1e-9 percent, the index of a word */
         char pool[OPTION_TEXT_BYTES]; /* OPT_POOL                                         */
-        char mask[256];               /* OPT_PROBE_MASK                                   */
-        uint8_t source[OPT_COUNT];    /* enum option_source of the value in force         */
+        char stats_file[OPTION_TEXT_BYTES]; /* OPT_STATS_FILE                                   */
+        char mask[256];                     /* OPT_PROBE_MASK                                   */
+        uint8_t source[OPT_COUNT];          /* enum option_source of the value in force         */
 };
 void options_init(struct options *o);
 int options_set(struct options *o, const char *key, const char *value, enum option_source source);

@@ -6,7 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum kind { KIND_TEXT, KIND_SIZE, KIND_COUNT, KIND_WORD, KIND_POWER };
+/* KIND_TIME and KIND_PERCENT are kept in billionths: nanoseconds, and 1e-9 of a percent. */
+enum kind { KIND_TEXT, KIND_SIZE, KIND_COUNT, KIND_WORD, KIND_POWER, KIND_TIME, KIND_PERCENT };
+
+#define BILLION   UINT64_C(1000000000)
+#define MOST_TIME (BILLION * BILLION) /* 31 years */
 
 struct option {
         const char *key;
@@ -63,16 +67,28 @@ static const struct option table[OPT_COUNT] = {
                         "align the flush order with the program's first writes"},
         [OPT_RATE] = {"rate", KIND_SIZE, "0", NULL, 0, UINT64_C(1) << 56,
                       "most bytes per second written to the pool; 0: no limit"},
+        [OPT_INTERVAL] = {"interval", KIND_TIME, "0", NULL, 0, MOST_TIME,
+                          "time from one checkpoint to the next; 0: not by time"},
+        [OPT_WALL_CLOCK] = {"wall_clock", KIND_TIME, "0", NULL, 0, MOST_TIME,
+                            "time the process may run; a last checkpoint is asked for before; 0: "
+                            "no limit"},
+        [OPT_WALL_MARGIN] = {"wall_margin", KIND_TIME, "1m", NULL, 0, MOST_TIME,
+                             "how long before wall_clock the last checkpoint is asked for, at "
+                             "least"},
+        [OPT_OVERHEAD] = {"overhead", KIND_PERCENT, "0", NULL, 0, 100 * BILLION,
+                          "most percent of the run time to spend blocked in checkpoints; 0: no "
+                          "cap"},
+        [OPT_SIGNAL] = {"signal", KIND_WORD, "none", "none|USR1|USR2|HUP|INT|TERM|CONT|XCPU|PWR", 0,
+                        0, "signal that asks for a checkpoint"},
+        [OPT_REQUESTS] = {"requests", KIND_WORD, "yes", "no|yes", 0, 0,
+                          "listen to `belay checkpoint`"},
+        [OPT_STATS_FILE] = {"stats_file", KIND_TEXT, "", NULL, 0, OPTION_TEXT_BYTES - 1,
+                            "file that gets one line of JSON per checkpoint; empty: none"},
 };
 
-static char *text_field(struct options *o, enum option_id id, size_t *bytes)
+static const char *text_of(const struct options *o, enum option_id id)
 {
-        if (id == OPT_POOL) {
-                *bytes = sizeof(o->pool);
-                return o->pool;
-        }
-        *bytes = sizeof(o->mask);
-        return o->mask;
+        return id == OPT_POOL ? o->pool : id == OPT_STATS_FILE ? o->stats_file : o->mask;
 }
 
 /* Edit distance for "did you mean"; keys are short, so one row of a fixed size suffices. */
@@ -159,6 +175,52 @@ static int parse_size(const char *text, uint64_t *out)
         return 0;
 }
 
+/* Digits, and up to nine behind a point, in billionths. */
+static int parse_decimal(const char *text, const char **end, uint64_t *out)
+{
+        if (!isdigit((unsigned char)text[0]))
+                return -EINVAL;
+        uint64_t n = 0;
+        for (; isdigit((unsigned char)*text); text++)
+                if (__builtin_mul_overflow(n, 10, &n) ||
+                    __builtin_add_overflow(n, (uint64_t)(*text - '0'), &n))
+                        return -ERANGE;
+        if (__builtin_mul_overflow(n, BILLION, &n))
+                return -ERANGE;
+        if (*text == '.') {
+                if (!isdigit((unsigned char)*++text))
+                        return -EINVAL;
+                uint64_t place = BILLION / 10;
+                for (; isdigit((unsigned char)*text); text++, place /= 10) {
+                        if (place == 0)
+                                return -EINVAL;
+                        if (__builtin_add_overflow(n, (uint64_t)(*text - '0') * place, &n))
+                                return -ERANGE;
+                }
+        }
+        *end = text;
+        *out = n;
+        return 0;
+}
+
+/* "90", "0.5s", "15m", "2h", "5", "5%". */
+static int parse_billionths(enum kind kind, const char *text, uint64_t *out)
+{
+        uint64_t n;
+        const char *end;
+        int rc = parse_decimal(text, &end, &n);
+        if (rc)
+                return rc;
+        uint64_t factor = 1;
+        if (kind == KIND_TIME && (*end == 's' || *end == 'm' || *end == 'h'))
+                factor = *end == 's' ? 1 : *end == 'm' ? 60 : 3600;
+        else if (*end != '\0' && (kind != KIND_PERCENT || *end != '%'))
+                return -EINVAL;
+        if (*end != '\0' && end[1] != '\0')
+                return -EINVAL;
+        return __builtin_mul_overflow(n, factor, out) ? -ERANGE : 0;
+}
+
 static int parse_word(const char *words, const char *text, uint64_t *out)
 {
         size_t length = strlen(text);
@@ -187,6 +249,13 @@ static int bad_value(const struct option *opt, const char *value, const char *or
                 return err_set(-EINVAL, "%s: option %s must have %llu to %llu bytes", origin,
                                opt->key, (unsigned long long)opt->low,
                                (unsigned long long)opt->high);
+        if (opt->kind == KIND_TIME)
+                return err_set(-EINVAL,
+                               "%s: option %s is '%s'; it must be a time such as 90s, 15m or 2h",
+                               origin, opt->key, shown);
+        if (opt->kind == KIND_PERCENT)
+                return err_set(-EINVAL, "%s: option %s is '%s'; it must be a number from 0 to 100",
+                               origin, opt->key, shown);
         return err_set(-EINVAL, "%s: option %s is '%s'; it must be a %s from %llu to %llu", origin,
                        opt->key, shown,
                        opt->kind == KIND_POWER   ? "power of two"
@@ -202,8 +271,9 @@ static int set_value(struct options *o, enum option_id id, const char *value, co
         uint64_t n = 0;
         switch (opt->kind) {
         case KIND_TEXT: {
-                size_t room;
-                char *field = text_field(o, id, &room);
+                char *field = id == OPT_POOL         ? o->pool
+                              : id == OPT_STATS_FILE ? o->stats_file
+                                                     : o->mask;
                 size_t length = strlen(value);
                 if (length < opt->low || length > opt->high)
                         return bad_value(opt, value, origin);
@@ -212,6 +282,11 @@ static int set_value(struct options *o, enum option_id id, const char *value, co
         }
         case KIND_WORD:
                 if (parse_word(opt->words, value, &n))
+                        return bad_value(opt, value, origin);
+                break;
+        case KIND_TIME:
+        case KIND_PERCENT:
+                if (parse_billionths(opt->kind, value, &n) || n < opt->low || n > opt->high)
                         return bad_value(opt, value, origin);
                 break;
         default:
@@ -341,12 +416,31 @@ const char *options_file(void)
         return getenv("BELAY_CONF");
 }
 
+/* As short as it can be, and read back as the same number. */
+static void format_billionths(enum kind kind, uint64_t n, char *value, size_t bytes)
+{
+        const char *unit = kind == KIND_TIME && n ? "s" : "";
+        if (kind == KIND_TIME && n && n % (60 * BILLION) == 0) {
+                bool hours = n % (3600 * BILLION) == 0;
+                unit = hours ? "h" : "m";
+                n /= hours ? 3600 : 60;
+        }
+        char fraction[16];
+        snprintf(fraction, sizeof(fraction), ".%09llu", (unsigned long long)(n % BILLION));
+        size_t length = strlen(fraction);
+        while (length > 0 && (fraction[length - 1] == '0' || fraction[length - 1] == '.'))
+                fraction[--length] = '\0';
+        snprintf(value, bytes, "%llu%s%s", (unsigned long long)(n / BILLION), fraction, unit);
+}
+
 static void format_value(const struct options *o, enum option_id id, char *value, size_t bytes)
 {
         const struct option *opt = &table[id];
         uint64_t n = o->number[id];
         if (opt->kind == KIND_TEXT) {
-                snprintf(value, bytes, "%s", id == OPT_POOL ? o->pool : o->mask);
+                snprintf(value, bytes, "%s", text_of(o, id));
+        } else if (opt->kind == KIND_TIME || opt->kind == KIND_PERCENT) {
+                format_billionths(opt->kind, n, value, bytes);
         } else if (opt->kind == KIND_WORD) {
                 const char *w = opt->words;
                 for (; n > 0; n--)
@@ -380,11 +474,13 @@ int options_get(const struct options *o, const char *key, char *value, size_t by
 struct option_help option_help(unsigned i)
 {
         const struct option *opt = &table[i];
-        const char *values = opt->kind == KIND_WORD    ? opt->words
-                             : opt->kind == KIND_SIZE  ? "size"
-                             : opt->kind == KIND_COUNT ? "number"
-                             : opt->kind == KIND_POWER ? "power of two"
-                                                       : "text";
+        const char *values = opt->kind == KIND_WORD      ? opt->words
+                             : opt->kind == KIND_SIZE    ? "size"
+                             : opt->kind == KIND_COUNT   ? "number"
+                             : opt->kind == KIND_POWER   ? "power of two"
+                             : opt->kind == KIND_TIME    ? "time"
+                             : opt->kind == KIND_PERCENT ? "percent"
+                                                         : "text";
         return (struct option_help){opt->key, opt->initial, values, opt->help};
 }
 

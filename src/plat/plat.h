@@ -26,6 +26,15 @@ typedef unsigned long plat_thread; /* a pthread_t */
 struct plat_ring;                  /* an io_uring */
 enum plat_io { PLAT_READ, PLAT_WRITE };
 
+/* Another process of this machine, as datagrams see it. */
+struct plat_peer {
+        char name[108]; /* of its socket; begins with a zero byte */
+        uint32_t bytes; /* of the name                            */
+        int pid;        /* the kernel vouches for it              */
+};
+/* The peer with this name; 0 as pid. */
+void peer_named(const char *name, struct plat_peer *out);
+
 struct plat_calls {
         size_t size; /* sizeof(struct plat_calls) */
 
@@ -47,6 +56,7 @@ struct plat_calls {
         int (*lock_owner)(int fd); /* pid of a process that holds the lock, 0 if unknown */
         int (*rename_new)(int dir, const char *from, const char *to); /* -EEXIST if `to` exists */
         int (*unlink)(int dir, const char *name);
+        int64_t (*append)(int fd, const void *buf, size_t bytes); /* at the end of the file */
 
         /* fd -1 maps fresh zeroed memory; else the file, shared. */
         int (*mmap)(int fd, uint64_t bytes, void **out);
@@ -72,6 +82,23 @@ struct plat_calls {
         int (*thread_start)(void *(*fn)(void *arg), void *arg, plat_thread *out);
         int (*thread_join)(plat_thread thread);
 
+        /* Datagrams. Never wait, but for port_wait: 1 if there is something to receive. `as` NULL:
+         * any name. port_receive: -EAGAIN if there is nothing, -EPERM for a datagram of somebody
+         * who may not send this process signals; `from` is set then too. */
+        int (*port_open)(const struct plat_peer *as);
+        int64_t (*port_receive)(int fd, void *buf, size_t bytes, struct plat_peer *from);
+        int (*port_send)(int fd, const struct plat_peer *to, const void *buf, size_t bytes);
+        int (*port_wait)(int fd, uint64_t timeout_ms);
+
+        /* Signals that are counted, by their place among the words of the option `signal`; the
+         * handler before is called too. Each catch has its release. */
+        int (*signal_catch)(unsigned kind);
+        void (*signal_release)(unsigned kind);
+        uint32_t (*signal_count)(unsigned kind);
+
+        int (*process_id)(void);
+        int (*process_exists)(int pid); /* 1, 0 */
+        uint64_t (*started_ns)(void);   /* when this process began, on the clock of now_ns */
         void (*sleep_ns)(uint64_t ns);
         uint64_t (*now_ns)(void);  /* monotonic */
         uint64_t (*wall_ns)(void); /* since 1970 UTC */

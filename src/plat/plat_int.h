@@ -10,4 +10,15 @@ int ring_system_push(struct plat_ring *ring, enum plat_io io, int fd, void *buf,
 int ring_system_wait(struct plat_ring *ring, uint32_t *tag, int *result);
 void ring_system_delete(struct plat_ring *ring);
 
+/* ports.c */
+int port_system_open(const struct plat_peer *as);
+int64_t port_system_receive(int fd, void *buf, size_t bytes, struct plat_peer *from);
+int port_system_send(int fd, const struct plat_peer *to, const void *buf, size_t bytes);
+int port_system_wait(int fd, uint64_t timeout_ms);
+
+/* signals.c */
+int signal_system_catch(unsigned kind);
+void signal_system_release(unsigned kind);
+uint32_t signal_system_count(unsigned kind);
+
 #endif

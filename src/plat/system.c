@@ -182,6 +182,15 @@ static int sys_unlink(int dir, const char *name)
         return result(unlinkat(dir, name, 0));
 }
 
+static int64_t sys_append(int fd, const void *buf, size_t bytes)
+{
+        ssize_t n;
+        do
+                n = write(fd, buf, bytes);
+        while (n < 0 && errno == EINTR);
+        return n < 0 ? -errno : n;
+}
+
 static int sys_mmap(int fd, uint64_t bytes, void **out)
 {
         int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED;
@@ -298,6 +307,42 @@ static uint64_t sys_wall_ns(void)
         return clock_ns(CLOCK_REALTIME);
 }
 
+static int sys_process_id(void)
+{
+        return getpid();
+}
+
+/* A process of another user exists too. */
+static int sys_process_exists(int pid)
+{
+        return pid > 0 && (kill(pid, 0) == 0 || errno == EPERM);
+}
+
+/* Field 22 of /proc/self/stat: clock ticks from boot to the start. The fields are counted from
+ * behind the name, which may hold anything. */
+static uint64_t sys_started_ns(void)
+{
+        uint64_t now = sys_now_ns();
+        uint64_t since_boot = clock_ns(CLOCK_BOOTTIME);
+        char text[1024];
+        FILE *f = fopen("/proc/self/stat", "re");
+        size_t n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
+        if (f)
+                (void)fclose(f);
+        text[n] = '\0';
+        const char *p = strrchr(text, ')');
+        for (int field = 2; p && field < 22; field++) {
+                p = strchr(p, ' ');
+                p = p ? p + 1 : NULL;
+        }
+        long ticks = sysconf(_SC_CLK_TCK);
+        if (!p || ticks <= 0)
+                return now;
+        uint64_t started = strtoull(p, NULL, 10) * (UINT64_C(1000000000) / (uint64_t)ticks);
+        uint64_t age = since_boot > started ? since_boot - started : 0;
+        return now > age ? now - age : 0;
+}
+
 static int sys_random(void *buf, size_t bytes)
 {
         size_t done = 0;
@@ -344,6 +389,7 @@ const struct plat_calls plat_system = {
         .lock_owner = sys_lock_owner,
         .rename_new = sys_rename_new,
         .unlink = sys_unlink,
+        .append = sys_append,
         .mmap = sys_mmap,
         .mremap = sys_mremap,
         .munmap = sys_munmap,
@@ -358,6 +404,16 @@ const struct plat_calls plat_system = {
         .ioctl = sys_ioctl,
         .thread_start = sys_thread_start,
         .thread_join = sys_thread_join,
+        .port_open = port_system_open,
+        .port_receive = port_system_receive,
+        .port_send = port_system_send,
+        .port_wait = port_system_wait,
+        .signal_catch = signal_system_catch,
+        .signal_release = signal_system_release,
+        .signal_count = signal_system_count,
+        .process_id = sys_process_id,
+        .process_exists = sys_process_exists,
+        .started_ns = sys_started_ns,
         .sleep_ns = sys_sleep_ns,
         .now_ns = sys_now_ns,
         .wall_ns = sys_wall_ns,

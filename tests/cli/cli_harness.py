@@ -98,6 +98,11 @@ class Maker:
         assert answer, "the maker failed"
         return int(answer)
 
+    def should(self):
+        """Why a checkpoint is due, or "no"."""
+        self.line("should")
+        return self.process.stdout.readline().decode().strip()
+
     def close(self):
         self.process.stdin.close()
         assert self.process.wait(60) == 0, "the maker failed"

@@ -2,10 +2,16 @@
  * Fields are separated by tabs:
  *
  *      open POOL
- *      set KEY VALUE                                  before open
- *      region NAME TYPE ELEMENT BLOCK DIMS [GLOBAL START]   numbers; DIMS, GLOBAL and START with
- * commas poke NAME OFFSET HEX fill NAME SEED BYTES                           bytes that depend on
- * the seed detach NAME checkpoint                                     prints the version close
+ *      set KEY VALUE                    before open
+ *      region NAME TYPE ELEMENT BLOCK DIMS [GLOBAL START]
+ *                                       numbers; DIMS, GLOBAL and START with commas
+ *      poke NAME OFFSET HEX
+ *      fill NAME SEED BYTES             bytes that depend on the seed
+ *      detach NAME
+ *      checkpoint                       prints the version
+ *      should                           prints why a checkpoint is due, or no
+ *      wait                             for the last version
+ *      close
  *
  * Id and times are fixed, so that output can be compared. A program that keeps standard input open
  * is a live writer. */
@@ -102,6 +108,13 @@ static void run(char *f[FIELDS])
                 must(belay_checkpoint(context) == 0, "checkpoint");
                 printf("%llu\n", (unsigned long long)belay_version(context));
                 fflush(stdout);
+        } else if (strcmp(f[0], "should") == 0) {
+                int due = belay_should_checkpoint(context);
+                must(due >= 0, "should");
+                puts(due ? belay_trigger(context) : "no");
+                fflush(stdout);
+        } else if (strcmp(f[0], "wait") == 0) {
+                must(belay_wait(context, 0, BELAY_FOREVER) == 0, "wait");
         } else if (strcmp(f[0], "close") == 0) {
                 must(belay_close(&context) == 0, "close");
         } else {

@@ -1,0 +1,160 @@
+/* When a checkpoint is due, with times that the test makes up. */
+#include "check.h"
+#include "policy/policy.h"
+
+#define S       UINT64_C(1000000000)
+#define PERCENT S
+
+static struct interval made(uint64_t interval, uint64_t wall, uint64_t margin, uint64_t overhead)
+{
+        struct interval_options o = {.interval_ns = interval,
+                                     .wall_ns = wall,
+                                     .wall_margin_ns = margin,
+                                     .overhead = overhead};
+        struct interval i;
+        interval_init(&i, &o, 1000 * S, 1005 * S);
+        return i;
+}
+
+static void checkpoint(struct interval *i, uint64_t now, uint64_t blocked, uint64_t commit)
+{
+        interval_began(i, now);
+        interval_ended(i, blocked);
+        interval_published(i, commit, 0);
+}
+
+static void test_nothing_asked(void)
+{
+        struct interval i = made(0, 0, 60 * S, 0);
+        CHECK_EQ(interval_due(&i, 1005 * S), TRIGGER_NONE);
+        CHECK_EQ(interval_due(&i, UINT64_MAX), TRIGGER_NONE);
+        CHECK_EQ(interval_least(&i), 0);
+        checkpoint(&i, 2000 * S, 50 * S, 100 * S);
+        CHECK_EQ(interval_due(&i, UINT64_MAX), TRIGGER_NONE);
+        CHECK_STR(trigger_text(TRIGGER_NONE), "");
+}
+
+static void test_interval(void)
+{
+        struct interval i = made(10 * S, 0, 0, 0);
+        CHECK_EQ(interval_due(&i, 1015 * S - 1), TRIGGER_NONE);
+        CHECK_EQ(interval_due(&i, 1015 * S), TRIGGER_INTERVAL);
+        /* It stays due until a checkpoint begins; from there the next period runs. */
+        CHECK_EQ(interval_due(&i, 1030 * S), TRIGGER_INTERVAL);
+        checkpoint(&i, 1030 * S, 4 * S, 4 * S);
+        CHECK_EQ(interval_due(&i, 1040 * S - 1), TRIGGER_NONE);
+        CHECK_EQ(interval_due(&i, 1040 * S), TRIGGER_INTERVAL);
+        interval_fresh(&i, 1041 * S);
+        CHECK_EQ(interval_due(&i, 1050 * S), TRIGGER_NONE);
+        CHECK_EQ(interval_due(&i, 1051 * S), TRIGGER_INTERVAL);
+        /* A clock that seems to run backwards is no reason. */
+        CHECK_EQ(interval_due(&i, 5), TRIGGER_NONE);
+        CHECK_STR(trigger_text(TRIGGER_INTERVAL), "interval");
+}
+
+static void test_failed_counts(void)
+{
+        struct interval i = made(10 * S, 0, 0, 0);
+        interval_began(&i, 1015 * S);
+        interval_ended(&i, S);
+        CHECK_EQ(interval_due(&i, 1016 * S), TRIGGER_NONE);
+        CHECK_EQ(interval_due(&i, 1025 * S), TRIGGER_INTERVAL);
+}
+
+static void test_wall_clock(void)
+{
+        struct interval i = made(0, 100 * S, 20 * S, 0);
+        CHECK_EQ(interval_due(&i, 1080 * S - 1), TRIGGER_NONE);
+        CHECK_EQ(interval_due(&i, 1080 * S), TRIGGER_WALL);
+        checkpoint(&i, 1081 * S, S, S);
+        CHECK_EQ(interval_due(&i, 1099 * S), TRIGGER_NONE);
+        CHECK_EQ(interval_due(&i, 5000 * S), TRIGGER_NONE);
+}
+
+static void test_wall_clock_margin_grows(void)
+{
+        struct interval i = made(0, 100 * S, 20 * S, 0);
+        checkpoint(&i, 1010 * S, S, 15 * S);
+        CHECK_EQ(interval_due(&i, 1070 * S - 1), TRIGGER_NONE);
+        CHECK_EQ(interval_due(&i, 1070 * S), TRIGGER_WALL);
+        /* More margin than there is time: at once. */
+        i = made(0, 100 * S, 200 * S, 0);
+        CHECK_EQ(interval_due(&i, 1005 * S), TRIGGER_WALL);
+}
+
+static void test_wall_clock_is_the_last(void)
+{
+        struct interval i = made(10 * S, 100 * S, 20 * S, 0);
+        checkpoint(&i, 1079 * S, S, S);
+        CHECK_EQ(interval_due(&i, 1080 * S), TRIGGER_WALL);
+        /* One that the program took by itself inside the margin serves as well. */
+        checkpoint(&i, 1080 * S, S, S);
+        CHECK_EQ(interval_due(&i, 1095 * S), TRIGGER_NONE);
+        i.requested = true;
+        CHECK_EQ(interval_due(&i, 1095 * S), TRIGGER_REQUEST);
+}
+
+static void test_overhead_alone(void)
+{
+        struct interval i = made(0, 0, 0, 2 * PERCENT);
+        CHECK_EQ(interval_due(&i, 1006 * S), TRIGGER_NONE);
+        CHECK_EQ(interval_due(&i, 1015 * S), TRIGGER_OVERHEAD);
+        checkpoint(&i, 1015 * S, S, 3 * S);
+        CHECK_EQ(interval_least(&i), 50 * S);
+        CHECK_EQ(interval_due(&i, 1065 * S - 1), TRIGGER_NONE);
+        CHECK_EQ(interval_due(&i, 1065 * S), TRIGGER_OVERHEAD);
+        /* Waits after the return count; the commit is a lower bound. */
+        interval_published(&i, 3 * S, S);
+        CHECK_EQ(interval_least(&i), 100 * S);
+        checkpoint(&i, 1200 * S, 0, 7 * S);
+        CHECK_EQ(interval_least(&i), 7 * S);
+}
+
+static void test_overhead_stretches_interval(void)
+{
+        struct interval i = made(10 * S, 0, 0, 5 * PERCENT);
+        CHECK_EQ(interval_due(&i, 1015 * S), TRIGGER_INTERVAL);
+        checkpoint(&i, 1015 * S, S, S);
+        CHECK_EQ(interval_due(&i, 1034 * S), TRIGGER_NONE);
+        CHECK_EQ(interval_due(&i, 1035 * S), TRIGGER_INTERVAL);
+        checkpoint(&i, 1035 * S, S / 100, S);
+        CHECK_EQ(interval_due(&i, 1045 * S - 1), TRIGGER_NONE);
+        CHECK_EQ(interval_due(&i, 1045 * S), TRIGGER_INTERVAL);
+}
+
+static void test_overhead_extremes(void)
+{
+        struct interval i = made(0, 0, 0, 1);
+        checkpoint(&i, 1015 * S, 100000 * S, 0);
+        CHECK(interval_least(&i) == UINT64_MAX);
+        i = made(0, 0, 0, 100 * PERCENT);
+        checkpoint(&i, 1015 * S, 3 * S, 0);
+        CHECK_EQ(interval_least(&i), 3 * S);
+}
+
+static void test_requests_and_signals(void)
+{
+        struct interval i = made(10 * S, 0, 0, 0);
+        i.signalled = true;
+        CHECK_EQ(interval_due(&i, 1006 * S), TRIGGER_SIGNAL);
+        i.requested = true;
+        CHECK_EQ(interval_due(&i, 1006 * S), TRIGGER_REQUEST);
+        CHECK_EQ(interval_due(&i, 1106 * S), TRIGGER_REQUEST);
+        interval_began(&i, 1107 * S);
+        CHECK_EQ(interval_due(&i, 1107 * S), TRIGGER_NONE);
+}
+
+int main(void)
+{
+        RUN(test_nothing_asked);
+        RUN(test_interval);
+        RUN(test_failed_counts);
+        RUN(test_wall_clock);
+        RUN(test_wall_clock_margin_grows);
+        RUN(test_wall_clock_is_the_last);
+        RUN(test_overhead_alone);
+        RUN(test_overhead_stretches_interval);
+        RUN(test_overhead_extremes);
+        RUN(test_requests_and_signals);
+        return 0;
+}
