@@ -214,9 +214,20 @@ static int flush_one(struct engine *e, struct cursor *c)
         return 0;
 }
 
+/* Units of the plan that are still to come; those that could not be protected were staged at the
+ * freeze. */
+static uint64_t unstaged(const struct engine *e)
+{
+        uint64_t count = 0;
+        for (uint64_t i = 0; i < e->plan_count; i++)
+                count += e->regions->list[e->plan[i].region]->watch->mode[e->plan[i].unit] !=
+                         MODE_DIRECT;
+        return count;
+}
+
 int flush(struct engine *e)
 {
-        struct cursor c = {.left = e->plan_count};
+        struct cursor c = {.left = unstaged(e)};
         order_plan(e);
         atomic_store(&e->tracker.guard.newest, 0);
         while (c.left > 0) {
