@@ -218,6 +218,10 @@ void tracker_unwatch(struct tracker *t, struct region *r)
         if (w->ops != &tracker_hash) {
                 w->ops->remove(t, w);
                 spans_remove(&w->span);
+                /* A handler that looks for another span may still hold the table this one was in.
+                 */
+                while (atomic_load(&span_table_readers) != 0)
+                        plat->sleep_ns(20000);
         }
         t->watches[w->span.number] = NULL;
         budget_free(t->budget, w->span.when_ns);

@@ -6,6 +6,8 @@
 #include "plat/plat.h"
 #include <errno.h>
 #include <signal.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
 
 static bool (*resolve)(uintptr_t address);
 static struct sigaction previous[2]; /* SIGSEGV, SIGBUS */
@@ -21,6 +23,10 @@ static void on_fault(int number, siginfo_t *info, void *context)
                 return;
         }
         errno = kept;
+        /* What comes now is the program's: with the signals it had. */
+        const ucontext_t *interrupted = context;
+        (void)raw_call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&interrupted->uc_sigmask, 0,
+                       sizeof(uint64_t), 0, 0);
         const struct sigaction *old = &previous[number == SIGBUS];
         if (old->sa_flags & SA_SIGINFO) {
                 old->sa_sigaction(number, info, context);
@@ -41,9 +47,14 @@ static int install(int number, struct sigaction *old)
         if ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault)
                 return 0;
         struct sigaction ours = {.sa_sigaction = on_fault};
-        /* NODEFER: the chained handler may fault on our pages in turn. ONSTACK: programs that watch
-         * for stack overflow have an alternate stack and need it. */
+        /* No other handler may interrupt ours: one that writes to the unit its own thread is just
+         * copying would wait for itself. The two themselves stay open (NODEFER): a chained handler
+         * may fault on our pages in turn. ONSTACK: programs that watch for stack overflow have an
+         * alternate stack and need it. */
         ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK | SA_RESTART;
+        sigfillset(&ours.sa_mask);
+        sigdelset(&ours.sa_mask, SIGSEGV);
+        sigdelset(&ours.sa_mask, SIGBUS);
         *old = now;
         return sigaction(number, &ours, NULL) < 0 ? -errno : 0;
 }
