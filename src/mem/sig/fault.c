@@ -98,6 +98,17 @@ static bool captured(const struct span *s, uint64_t u)
         return kind != UNIT_PENDING && kind != UNIT_BUSY;
 }
 
+/* The neighbour `u` shares a page that is about to open: if that may be, its bytes in the page can
+ * be written without a fault from now on, and what the kernel remembers of the page is forgotten
+ * when the neighbour is armed. So it is called written. */
+static bool open_shared(struct span *s, uint64_t u)
+{
+        if (!captured(s, u))
+                return false;
+        atomic_store(&s->written[u], 1);
+        return true;
+}
+
 /* Both neighbours of a shared page look at each other after they are captured, so at least one of
  * them opens it. */
 void units_open(struct span *s, uint64_t first, uint64_t count)
@@ -105,10 +116,10 @@ void units_open(struct span *s, uint64_t first, uint64_t count)
         uintptr_t low = unit_begin(s, first);
         uintptr_t high = unit_begin(s, first + count - 1) + unit_length(s, first + count - 1);
         if (low % PLAT_PAGE)
-                low = first == 0 || captured(s, first - 1) ? low - low % PLAT_PAGE
-                                                           : align_up(low, PLAT_PAGE);
+                low = first == 0 || open_shared(s, first - 1) ? low - low % PLAT_PAGE
+                                                              : align_up(low, PLAT_PAGE);
         if (high % PLAT_PAGE)
-                high = first + count == s->units || captured(s, first + count)
+                high = first + count == s->units || open_shared(s, first + count)
                                ? align_up(high, PLAT_PAGE)
                                : high - high % PLAT_PAGE;
         low = max_u64(low, s->low);
