@@ -6,6 +6,9 @@ static int check_name(const struct belay *b, const char *name)
 {
         if (!b)
                 return err_set(-EINVAL, "the context is NULL; did belay_open fail?");
+        int rc = engine_here(b->engine);
+        if (rc)
+                return rc;
         return name ? 0 : err_set(-EINVAL, "the name of the region is NULL");
 }
 

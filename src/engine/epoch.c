@@ -289,6 +289,14 @@ const char *engine_tracker(const struct engine *e)
         return e->tracker.ops->name;
 }
 
+int engine_here(const struct engine *e)
+{
+        if (e->tracker.guard.forks == atomic_load(&guard_forks))
+                return 0;
+        return err_set(-EPERM, "the context belongs to the process that opened it; a child of "
+                               "fork() can open its own");
+}
+
 /* ---- regions ------------------------------------------------------------------------------------
  */
 

@@ -63,7 +63,8 @@ static void on_fault(unsigned entry, int number, siginfo_t *info, void *context)
                 on_fault(n, number, info, context);                                                \
         }
 ENTRY(0)
-ENTRY(1) ENTRY(2) ENTRY(3) ENTRY(4) ENTRY(5) ENTRY(6) ENTRY(7)
+ENTRY(1)
+ENTRY(2) ENTRY(3) ENTRY(4) ENTRY(5) ENTRY(6) ENTRY(7)
 
         static void (*const entries[ENTRIES])(int, siginfo_t *, void *) = {
                 entry_0, entry_1, entry_2, entry_3, entry_4, entry_5, entry_6, entry_7};
