@@ -45,7 +45,8 @@ static void child(struct belay *b, uint8_t *m, int tracker)
 static void test_fork(void)
 {
         for (int t = 0; t < 3; t++) {
-                const char *path = strdup(stress_pool("fork"));
+                char path[4096]; /* the child asks for another one */
+                snprintf(path, sizeof(path), "%s", stress_pool("fork"));
                 struct belay *b = open_slow(path, t);
                 uint8_t *m = belay_alloc(b, "x", BELAY_U8, BYTES);
                 for (uint64_t round = 0; round < 2; round++) {
