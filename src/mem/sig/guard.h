@@ -59,7 +59,7 @@ struct guard {
         uint64_t slot_bytes;
         uint32_t slot_count;
         _Atomic uint64_t free_slots; /* stack: tag << 32 | slot + 1                            */
-        uint32_t *next_slot;
+        _Atomic uint32_t *next_slot; /* read by a pop that may lose against another */
         _Atomic uint32_t slots_used, slots_peak;
         _Atomic uint64_t copied; /* stack of COPIED units: tag << 32 | … see copied_push   */
         uint64_t *copied_next;   /* per slot: the unit that was under it in the stack      */
