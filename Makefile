@@ -29,7 +29,7 @@ test:
 	@scripts/test.sh
 
 test-long:
-	@scripts/setup.sh test
+	@scripts/setup.sh long
 	@scripts/test.sh --long
 
 build:

@@ -1,17 +1,20 @@
 #!/bin/bash
-# Installs the Debian packages that a make target needs, if any is missing: setup.sh build|demo|test
+# Installs the Debian packages that a make target needs, if any is missing: setup.sh build|demo|test|long
 set -eu
 
 build="gcc libc6-dev cmake ninja-build pkg-config liburing-dev libxxhash-dev scdoc"
 demo="$build"
 test="$build g++ clang libclang-rt-14-dev clang-format clang-tidy cppcheck python3"
 
+long="$test spin"
+
 case "${1:-}" in
 build) wanted=$build ;;
 demo) wanted=$demo ;;
 test) wanted=$test ;;
+long) wanted=$long ;;
 *)
-        echo "usage: setup.sh build|demo|test" >&2
+        echo "usage: setup.sh build|demo|test|long" >&2
         exit 2
         ;;
 esac

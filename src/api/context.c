@@ -8,7 +8,8 @@
  * fault. */
 int context_check(const struct belay *b)
 {
-        return b ? 0 : err_set(-EINVAL, "the context is NULL; did belay_open fail?");
+        return b ? engine_here(b->engine)
+                 : err_set(-EINVAL, "the context is NULL; did belay_open fail?");
 }
 
 static int open_pool(struct belay *b)
@@ -85,6 +86,9 @@ int belay_close(struct belay **b)
 {
         if (!b || !*b)
                 return 0;
+        int here = context_check(*b);
+        if (here)
+                return here;
         match_clear(&(*b)->match);
         engine_idle((*b)->engine);
         triggers_close(*b);

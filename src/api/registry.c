@@ -6,6 +6,9 @@ static int check_name(const struct belay *b, const char *name)
 {
         if (!b)
                 return err_set(-EINVAL, "the context is NULL; did belay_open fail?");
+        int rc = engine_here(b->engine);
+        if (rc)
+                return rc;
         return name ? 0 : err_set(-EINVAL, "the name of the region is NULL");
 }
 
@@ -84,7 +87,11 @@ void *belay_alloc_desc(struct belay *b, const struct belay_desc *desc)
 {
         struct region_desc d;
         struct region *r;
-        if (translate(b, desc, &d) || region_alloc(&b->regions, &d, &r) || watch_new(b, desc, r))
+        if (translate(b, desc, &d))
+                return NULL;
+        /* The flusher reads the registry. */
+        engine_idle(b->engine);
+        if (region_alloc(&b->regions, &d, &r) || watch_new(b, desc, r))
                 return NULL;
         return r->ptr;
 }
@@ -100,6 +107,8 @@ int belay_attach_desc(struct belay *b, const struct belay_desc *desc, void *ptr)
         struct region_desc d;
         struct region *r;
         int rc = translate(b, desc, &d);
+        if (rc == 0)
+                engine_idle(b->engine);
         if (rc == 0)
                 rc = region_attach(&b->regions, &d, ptr, &r);
         return rc ? rc : watch_new(b, desc, r);

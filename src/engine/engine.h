@@ -30,6 +30,9 @@ void engine_delete(struct engine **e);
  * needs its memory. */
 int engine_watch(struct engine *e, struct region *r);
 void engine_release(struct engine *e, struct region *r);
+/* 0, or -EPERM in a child of the process that opened the engine: its threads and its pool are not
+ * the child's. */
+int engine_here(const struct engine *e);
 /* Waits until no commit is running: the pool and all memory are the caller's. */
 void engine_idle(struct engine *e);
 /* The content of the regions was replaced by a version (restart). */

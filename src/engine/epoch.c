@@ -20,11 +20,25 @@
 #include <stdio.h>
 #include <time.h>
 
+/* A handler that took a slot and found the unit captured meanwhile gives it back: only when nobody
+ * is inside is a slot lost. No handler takes one any more, no unit is PENDING. */
+static bool slots_left(const struct guard *g)
+{
+        for (;;) {
+                bool inside = atomic_load(&g->inside) != 0;
+                if (atomic_load(&g->slots_used) == 0)
+                        return false;
+                if (!inside)
+                        return true;
+                plat->sleep_ns(1000);
+        }
+}
+
 /* Invariant 1; NULL if it holds, else which part does not. */
 static const char *epoch_check(const struct engine *e)
 {
         const struct guard *g = &e->tracker.guard;
-        if (atomic_load(&g->slots_used) != 0)
+        if (slots_left(g))
                 return "copies are left over";
         if (atomic_load(&g->copied) != 0)
                 return "copied units are left over";
@@ -273,6 +287,14 @@ void engine_pool_info(struct engine *e, struct pool_info *out)
 const char *engine_tracker(const struct engine *e)
 {
         return e->tracker.ops->name;
+}
+
+int engine_here(const struct engine *e)
+{
+        if (e->tracker.guard.forks == atomic_load(&guard_forks))
+                return 0;
+        return err_set(-EPERM, "the context belongs to the process that opened it; a child of "
+                               "fork() can open its own");
 }
 
 /* ---- regions ------------------------------------------------------------------------------------

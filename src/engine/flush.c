@@ -88,23 +88,35 @@ static bool next_planned(struct engine *e, struct cursor *c, uint32_t *region, u
 /* Lets writes through to a run of captured units, and begins to watch it for the next epoch. Units
  * that are written in every epoch are not watched: they are called written, which saves the program
  * a fault per page. */
-static int open_run(struct engine *e, struct watch *w, uint64_t first, uint64_t count)
+static void call_written(struct watch *w, uint64_t first, uint64_t count)
+{
+        for (uint64_t u = first; u < first + count; u++)
+                atomic_store(&w->span.written[u], 1);
+}
+
+/* What cannot be watched (no mappings left) counts as written. */
+static void arm(struct engine *e, struct watch *w, uint64_t first, uint64_t count)
+{
+        if (w->ops->arm(&e->tracker, w, first, count))
+                call_written(w, first, count);
+}
+
+static void open_run(struct engine *e, struct watch *w, uint64_t first, uint64_t count)
 {
         for (uint64_t u = first; u < first + count;) {
                 bool hot = w->hot[u] >= 2;
                 uint64_t end = u;
                 while (end < first + count && (w->hot[end] >= 2) == hot)
                         end++;
-                for (uint64_t k = u; hot && k < end; k++)
-                        atomic_store(&w->span.written[k], 1);
-                int rc = hot ? 0 : w->ops->arm(&e->tracker, w, u, end - u);
-                if (rc)
-                        return rc;
+                if (hot)
+                        call_written(w, u, end - u);
+                if (!hot)
+                        arm(e, w, u, end - u);
                 u = end;
         }
-        units_open(&w->span, first, count);
+        if (!units_open(&w->span, first, count))
+                atomic_store(&w->span.stuck, true);
         memset(w->mode + first, MODE_OPENED, count);
-        return 0;
 }
 
 static bool can_open(const struct watch *w, uint64_t u)
@@ -113,72 +125,70 @@ static bool can_open(const struct watch *w, uint64_t u)
                (atomic_load(&w->span.state[u]) & UNIT_KIND) == UNIT_DONE;
 }
 
-static int open_behind(struct engine *e, uint32_t region, uint64_t u)
+static void open_behind(struct engine *e, uint32_t region, uint64_t u)
 {
         struct watch *w = e->regions->list[region]->watch;
         if (!e->options.open_behind || w->ops->needs_faults || e->options.policy == POLICY_SYNC)
-                return 0;
+                return;
         uint64_t first = u;
         uint64_t end = u + 1;
         while (first > 0 && can_open(w, first - 1))
                 first--;
         while (end < w->span.units && can_open(w, end))
                 end++;
-        return (end - first) * w->span.unit_bytes >= OPEN_BYTES ? open_run(e, w, first, end - first)
-                                                                : 0;
+        if ((end - first) * w->span.unit_bytes >= OPEN_BYTES)
+                open_run(e, w, first, end - first);
 }
 
 /* Where faults are how writes are noticed, captured units stay protected until they are written.
  * With policy sync nothing was protected yet. */
-static int watch_by_faults(struct engine *e, struct watch *w)
+static void watch_by_faults(struct engine *e, struct watch *w)
 {
+        if (atomic_load(&w->span.stuck))
+                span_open(&w->span);
         if (e->options.policy != POLICY_SYNC)
-                return 0;
+                return;
         for (uint64_t u = 0; u < w->span.units;) {
                 uint64_t end = u;
                 while (end < w->span.units && can_open(w, end))
                         end++;
-                int rc = end > u ? w->ops->arm(&e->tracker, w, u, end - u) : 0;
-                if (rc)
-                        return rc;
+                if (end > u)
+                        arm(e, w, u, end - u);
                 u = max_u64(end, u + 1);
         }
-        return 0;
 }
 
 /* After the last capture: everything that is still protected is opened. */
-static int open_span(struct engine *e, struct watch *w)
+static void open_span(struct engine *e, struct watch *w)
 {
         for (uint64_t u = 0; u < w->span.units;) {
                 uint64_t end = u;
                 while (end < w->span.units && can_open(w, end))
                         end++;
-                int rc = end > u ? open_run(e, w, u, end - u) : 0;
-                if (rc)
-                        return rc;
+                if (end > u)
+                        open_run(e, w, u, end - u);
                 u = max_u64(end, u + 1);
         }
         /* Clean units between dirty ones may have been protected with them; and single openings may
          * have failed for lack of mappings. One call for all of it joins the pieces again. */
-        units_open(&w->span, 0, w->span.units);
+        (void)units_open(&w->span, 0, w->span.units);
         atomic_store(&w->span.stuck, false);
-        return 0;
 }
 
-static int open_rest(struct engine *e)
+static void open_rest(struct engine *e)
 {
         for (uint32_t i = 0; i < e->regions->count; i++) {
                 struct watch *w = e->regions->list[i]->watch;
                 if (!w->ops->traps)
                         continue;
-                int rc = w->ops->needs_faults ? watch_by_faults(e, w) : open_span(e, w);
-                if (rc)
-                        return rc;
+                if (w->ops->needs_faults)
+                        watch_by_faults(e, w);
+                else
+                        open_span(e, w);
         }
-        return 0;
 }
 
-static int keep_clean(struct engine *e)
+static void keep_clean(struct engine *e)
 {
         for (uint32_t i = 0; i < e->regions->count; i++) {
                 const struct region *r = e->regions->list[i];
@@ -187,7 +197,6 @@ static int keep_clean(struct engine *e)
                         if (r->watch->mode[block / per_unit] == MODE_KEEP)
                                 draft_keep(e->draft, i, block);
         }
-        return 0;
 }
 
 static int flush_one(struct engine *e, struct cursor *c)
@@ -207,7 +216,9 @@ static int flush_one(struct engine *e, struct cursor *c)
         if (next_planned(e, c, &region, &unit)) {
                 c->left--;
                 int rc = stage_claimed(e, region, unit);
-                return rc ? rc : open_behind(e, region, unit);
+                if (rc == 0)
+                        open_behind(e, region, unit);
+                return rc;
         }
         /* A thread is just copying the last ones. */
         plat->sleep_ns(20000);
@@ -229,22 +240,33 @@ int flush(struct engine *e)
 {
         struct cursor c = {.left = unstaged(e)};
         order_plan(e);
-        atomic_store(&e->tracker.guard.newest, 0);
         while (c.left > 0) {
                 int rc = flush_one(e, &c);
                 if (rc)
                         return rc;
         }
-        int rc = open_rest(e);
-        return rc ? rc : keep_clean(e);
+        open_rest(e);
+        keep_clean(e);
+        return 0;
+}
+
+/* Takes back every slot. A thread says that it has copied before it hands the copy over: until no
+ * slot is out, one may still come, and in the next commit it would pass for a copy of that one. */
+static void await_copies(struct guard *g)
+{
+        uint32_t span;
+        uint32_t slot;
+        uint64_t unit;
+        while (atomic_load(&g->slots_used) != 0)
+                if (copied_take(g, &span, &unit, &slot))
+                        slot_give(g, slot);
+                else
+                        plat->sleep_ns(20000);
 }
 
 void flush_abandon(struct engine *e)
 {
         struct guard *g = &e->tracker.guard;
-        uint32_t span;
-        uint32_t slot;
-        uint64_t unit;
         for (uint64_t i = 0; i < e->plan_count; i++) {
                 struct watch *w = e->regions->list[e->plan[i].region]->watch;
                 if (unit_claim(&w->span, e->plan[i].unit))
@@ -257,15 +279,11 @@ void flush_abandon(struct engine *e)
                 while ((atomic_load(&w->span.state[e->plan[i].unit]) & UNIT_KIND) == UNIT_BUSY)
                         plat->sleep_ns(20000);
         }
-        while (copied_take(g, &span, &unit, &slot))
-                slot_give(g, slot);
+        await_copies(g);
         for (uint32_t i = 0; i < e->regions->count; i++) {
                 struct watch *w = e->regions->list[i]->watch;
                 if (!w->ops->traps)
                         continue;
-                for (uint64_t u = 0; u < w->span.units; u++)
-                        atomic_store(&w->span.written[u], 1);
-                units_open(&w->span, 0, w->span.units);
-                atomic_store(&w->span.stuck, false);
+                span_open(&w->span);
         }
 }

@@ -194,9 +194,22 @@ static int protect(struct engine *e, struct watch *w)
 
 static void set_pending(struct watch *w)
 {
+        atomic_store(&w->span.stuck, false);
         for (uint64_t u = 0; u < w->span.units; u++)
                 if (w->mode[u] == MODE_FLUSH)
                         atomic_store(&w->span.state[u], UNIT_PENDING);
+}
+
+/* The flusher counts the plan down to nothing: what is staged already must not be in it. */
+static void drop_direct(struct engine *e)
+{
+        uint64_t kept = 0;
+        for (uint64_t i = 0; i < e->plan_count; i++) {
+                const struct target *t = &e->plan[i];
+                if (e->regions->list[t->region]->watch->mode[t->unit] != MODE_DIRECT)
+                        e->plan[kept++] = *t;
+        }
+        e->plan_count = kept;
 }
 
 static int protect_or_put(struct engine *e)
@@ -212,19 +225,20 @@ static int protect_or_put(struct engine *e)
                 log_emit(BELAY_LOG_WARN,
                          "region '%s' cannot be protected (%s): it is copied at this checkpoint",
                          e->regions->list[i]->desc.name, code_text(rc));
-                units_open(&w->span, 0, w->span.units);
+                span_open(&w->span);
                 for (uint64_t u = 0; u < w->span.units; u++) {
                         if (!unit_claim(&w->span, u))
                                 continue;
                         rc = put_unit(e, i, u, (const uint8_t *)unit_begin(&w->span, u));
+                        unit_finish(&w->span, u, UNIT_DONE);
                         if (rc < 0)
                                 return rc;
-                        unit_finish(&w->span, u, UNIT_DONE);
                         w->mode[u] = MODE_DIRECT;
                         call_written(w, u);
                         e->epoch.direct_units++;
                 }
         }
+        drop_direct(e);
         return 0;
 }
 
@@ -305,7 +319,7 @@ int freeze(struct engine *e)
         if (rc)
                 return rc;
         order_keys(e);
-        atomic_store(&e->tracker.guard.committing, true);
+        guard_begin(&e->tracker.guard);
         copy_ahead(e);
         if (e->options.policy == POLICY_SYNC) {
                 for (uint32_t i = 0; i < e->regions->count; i++)

@@ -252,6 +252,7 @@ int tracker_open(struct tracker *t, uint64_t wanted, bool faults,
         static const struct tracker_ops *const all[] = {&tracker_scan, &tracker_uffd,
                                                         &tracker_mprotect, &tracker_hash};
         *t = (struct tracker){.budget = budget, .unit_bytes = unit_bytes, .kernel = {-1, -1}};
+        t->guard.forks = atomic_load(&guard_forks);
         int rc = -EOPNOTSUPP;
         for (size_t i = 0; i < ARRAY_LEN(all); i++) {
                 if (wanted != TRACKER_AUTO ? wanted != TRACKER_SCAN + i

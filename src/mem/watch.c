@@ -7,20 +7,19 @@
 /* The registry of all contexts' spans; the fault handler reads what publish made of it. */
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Tables that a handler may still hold are freed when no handler is inside. */
+/* A handler looks up without waiting for anything, so this is short. */
+static void await_none(const _Atomic uint32_t *count)
+{
+        while (atomic_load(count) != 0)
+                plat->sleep_ns(1000);
+}
+
 static void publish(struct span_table *fresh)
 {
         struct span_table *old = atomic_load(&span_table_now);
-        fresh->retired = old;
         atomic_store(&span_table_now, fresh);
-        if (atomic_load(&span_table_readers) != 0)
-                return;
-        while (old) {
-                struct span_table *next = old->retired;
-                plat->release(old);
-                old = next;
-        }
-        fresh->retired = NULL;
+        await_none(&span_table_readers);
+        plat->release(old);
 }
 
 static struct span_table *table_new(uint32_t count)
@@ -61,8 +60,8 @@ int spans_add(struct span *s)
         return rc;
 }
 
-/* Removal must not fail: without memory for a new table the old one is changed in place, which is
- * safe because no write to this span can fault any more and a reader sees either neighbour. */
+/* Removal must not fail: without memory for a new table the old one is taken away, changed and put
+ * back; a fault that finds none in between is repeated. */
 void spans_remove(const struct span *s)
 {
         pthread_mutex_lock(&registry_lock);
@@ -73,25 +72,47 @@ void spans_remove(const struct span *s)
         if (old && at < old->count) {
                 struct span_table *fresh = table_new(old->count - 1);
                 struct span_table *t = fresh ? fresh : old;
-                if (fresh)
+                if (fresh) {
                         memcpy(fresh->spans, old->spans, at * sizeof(s));
+                } else {
+                        atomic_store(&span_table_now, NULL);
+                        await_none(&span_table_readers);
+                }
                 memmove(t->spans + at, old->spans + at + 1, (old->count - at - 1) * sizeof(s));
                 t->count = old->count - 1;
+                /* Before the table without it: a handler that misses it knows of the removal. */
+                atomic_fetch_add(&span_removals, 1);
                 if (fresh)
                         publish(fresh);
+                else
+                        atomic_store(&span_table_now, old);
+                atomic_fetch_add(&span_removals, 1);
         }
         pthread_mutex_unlock(&registry_lock);
 }
 
-/* The child has no flusher: its writes must not wait for one. */
+static void before_fork(void)
+{
+        pthread_mutex_lock(&registry_lock);
+}
+
+static void after_fork(void)
+{
+        pthread_mutex_unlock(&registry_lock);
+}
+
+/* The child has no flusher: its writes must not wait for one. It has no other threads either, so
+ * nobody is looking anything up. */
 static void in_child(void)
 {
-        atomic_store(&guard_disarmed, true);
+        atomic_fetch_add(&guard_forks, 1);
+        atomic_store(&span_table_readers, 0);
+        pthread_mutex_unlock(&registry_lock);
 }
 
 static void watch_forks(void)
 {
-        (void)pthread_atfork(NULL, NULL, in_child);
+        (void)pthread_atfork(before_fork, after_fork, in_child);
 }
 
 int faults_ready(void)
@@ -218,10 +239,7 @@ void tracker_unwatch(struct tracker *t, struct region *r)
         if (w->ops != &tracker_hash) {
                 w->ops->remove(t, w);
                 spans_remove(&w->span);
-                /* A handler that looks for another span may still hold the table this one was in.
-                 */
-                while (atomic_load(&span_table_readers) != 0)
-                        plat->sleep_ns(20000);
+                await_none(&t->guard.inside);
         }
         t->watches[w->span.number] = NULL;
         budget_free(t->budget, w->span.when_ns);
@@ -267,6 +285,7 @@ int tracker_set_slots(struct tracker *t, uint64_t bytes)
         uint64_t count = bytes / unit;
         if (g->slot_bytes == unit && g->slot_count == count)
                 return 0;
+        await_none(&g->inside);
         free_slots(t);
         g->slot_bytes = unit;
         if (count == 0)

@@ -182,11 +182,12 @@ uint64_t raw_now_ns(void);
 /* Lets writes to pages through again that track_protect protected. */
 long raw_unprotect(int uffd, uintptr_t p, uint64_t bytes);
 
-/* Makes `resolve` the first to hear of write faults (SIGSEGV, SIGBUS): true means that the write
- * may be repeated. Others go to whoever handled them before. To be repeated now and then, in case
- * the program has installed a handler of its own. Not safe against itself: the caller holds a lock.
+/* Makes `resolve` the first to hear of write faults (SIGSEGV, or with `bus` SIGBUS): true means
+ * that the write may be repeated. Others go to whoever handled them before. To be repeated now and
+ * then, in case the program has installed a handler of its own. Not safe against itself: the caller
+ * holds a lock.
  */
-int faults_catch(bool (*resolve)(uintptr_t address));
+int faults_catch(bool (*resolve)(uintptr_t address, bool bus));
 
 /* ---- children ----------------------------------------------------------------------------------
  */

@@ -10,7 +10,8 @@
 #include <stdatomic.h>
 #include <time.h>
 
-enum { THREADS = 3, ROUNDS = 6 };
+enum { THREADS = 3 };
+static int rounds = 6; /* fewer as an argument, for slow builds */
 #define BYTES (12u << 20)
 
 struct world {
@@ -109,7 +110,7 @@ static void run(const char *tracker, const char *policy, const char *unit, const
                 CHECK_EQ(pthread_create(&threads[i], NULL, writer, &w), 0);
         struct belay_stats s = {.size = sizeof(s)};
         uint64_t waits = 0, cows = 0, avoided = 0, faults = 0;
-        for (int i = 0; i < ROUNDS; i++) {
+        for (int i = 0; i < rounds; i++) {
                 pthread_rwlock_wrlock(&w.freeze);
                 for (int k = 0; k < 3; k++)
                         memcpy(w.shadow[k], w.memory[k], w.bytes[k]);
@@ -135,8 +136,9 @@ static void run(const char *tracker, const char *policy, const char *unit, const
         free(raw);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+        rounds = argc > 1 ? atoi(argv[1]) : rounds;
         static const char *const trackers[] = {"scan", "mprotect", "uffd", "hash"};
         static const char *const policies[] = {"sync", "async", "adaptive"};
         for (size_t t = 0; t < ARRAY_LEN(trackers); t++)

@@ -10,7 +10,8 @@
 
 _Atomic(struct span_table *) span_table_now;
 _Atomic uint32_t span_table_readers;
-_Atomic bool guard_disarmed;
+_Atomic uint32_t span_removals;
+_Atomic uint32_t guard_forks;
 
 /* ---- slots --------------------------------------------------------------------------------- */
 
@@ -65,6 +66,21 @@ bool copied_take(struct guard *g, uint32_t *span, uint64_t *unit, uint32_t *slot
         return true;
 }
 
+/* Numbers of spans in `waited` may belong to other regions by now. */
+void guard_begin(struct guard *g)
+{
+        for (uint32_t i = 0; i < WAITED_RING; i++)
+                atomic_store(&g->waited[i], 0);
+        atomic_store(&g->newest, 0);
+        atomic_store(&g->waits, 0);
+        atomic_store(&g->cows, 0);
+        atomic_store(&g->avoided, 0);
+        atomic_store(&g->faults, 0);
+        atomic_store(&g->wait_ns, 0);
+        atomic_store(&g->slots_peak, 0);
+        atomic_store(&g->committing, true);
+}
+
 /* ---- units --------------------------------------------------------------------------------- */
 
 bool unit_claim(struct span *s, uint64_t u)
@@ -98,27 +114,47 @@ static bool captured(const struct span *s, uint64_t u)
         return kind != UNIT_PENDING && kind != UNIT_BUSY;
 }
 
+static long open_pages(const struct span *s, uintptr_t low, uintptr_t high)
+{
+        return s->guard->uffd >= 0 ? raw_unprotect(s->guard->uffd, low, high - low)
+                                   : raw_mprotect(low, high - low, true);
+}
+
+/* The neighbour `u` shares a page that is about to open: if that may be, its bytes in the page can
+ * be written without a fault from now on, and what the kernel remembers of the page is forgotten
+ * when the neighbour is armed. So it is called written. */
+static bool open_shared(struct span *s, uint64_t u)
+{
+        if (!captured(s, u))
+                return false;
+        atomic_store(&s->written[u], 1);
+        return true;
+}
+
 /* Both neighbours of a shared page look at each other after they are captured, so at least one of
  * them opens it. */
-void units_open(struct span *s, uint64_t first, uint64_t count)
+bool units_open(struct span *s, uint64_t first, uint64_t count)
 {
         uintptr_t low = unit_begin(s, first);
         uintptr_t high = unit_begin(s, first + count - 1) + unit_length(s, first + count - 1);
         if (low % PLAT_PAGE)
-                low = first == 0 || captured(s, first - 1) ? low - low % PLAT_PAGE
-                                                           : align_up(low, PLAT_PAGE);
+                low = first == 0 || open_shared(s, first - 1) ? low - low % PLAT_PAGE
+                                                              : align_up(low, PLAT_PAGE);
         if (high % PLAT_PAGE)
-                high = first + count == s->units || captured(s, first + count)
+                high = first + count == s->units || open_shared(s, first + count)
                                ? align_up(high, PLAT_PAGE)
                                : high - high % PLAT_PAGE;
         low = max_u64(low, s->low);
         high = min_u64(high, s->high);
-        if (low >= high)
-                return;
-        long rc = s->guard->uffd >= 0 ? raw_unprotect(s->guard->uffd, low, high - low)
-                                      : raw_mprotect(low, high - low, true);
-        if (rc < 0)
-                atomic_store(&s->stuck, true);
+        return low >= high || open_pages(s, low, high) == 0;
+}
+
+void span_open(struct span *s)
+{
+        for (uint64_t u = 0; u < s->units; u++)
+                atomic_store(&s->written[u], 1);
+        if (s->low < s->high && open_pages(s, s->low, s->high) == 0)
+                atomic_store(&s->stuck, false);
 }
 
 static void note(struct span *s, uint64_t u, enum access access)
@@ -177,62 +213,115 @@ static void capture(struct span *s, uint64_t u)
                         note(s, u, ACCESS_AFTER);
                         return;
                 default:
-                        note(s, u, ACCESS_AVOIDED);
+                        note(s, u,
+                             atomic_load(&s->guard->committing) ? ACCESS_AVOIDED : ACCESS_AFTER);
                         return;
                 }
         }
 }
 
-static bool admit_span(struct span *s, uintptr_t low, uintptr_t high)
+/* The kernel would not split the mapping any further. During a commit the flusher opens all of it
+ * at the end; between commits it can be done here. */
+static void unstick(struct span *s)
 {
-        if (high <= s->low || low >= s->high)
-                return false;
+        struct guard *g = s->guard;
+        uint32_t ended = atomic_load(&g->ended);
+        atomic_store(&s->stuck, true);
+        if (!atomic_load(&g->committing)) {
+                span_open(s);
+                return;
+        }
+        while (atomic_load(&s->stuck) && atomic_load(&g->committing)) {
+                (void)raw_futex_wait(&g->ended, ended, WAIT_NS);
+                ended = atomic_load(&g->ended);
+        }
+}
+
+static void admit_span(struct span *s, uintptr_t low, uintptr_t high)
+{
+        if (s->guard->forks != atomic_load(&guard_forks)) {
+                (void)raw_mprotect(s->low, s->high - s->low, true);
+                return;
+        }
         low = max_u64(low - low % PLAT_PAGE, s->low);
         high = min_u64(align_up(high, PLAT_PAGE), s->high);
         uint64_t first = (max_u64(low, s->start) - s->start) / s->unit_bytes;
         uint64_t last = (min_u64(high, s->start + s->bytes) - 1 - s->start) / s->unit_bytes;
-        if (atomic_load(&guard_disarmed)) {
-                (void)raw_mprotect(low, high - low, true);
-                return true;
-        }
         atomic_fetch_add(&s->guard->faults, 1);
         for (uint64_t u = first; u <= last; u++) {
                 capture(s, u);
                 atomic_store(&s->written[u], 1);
         }
         atomic_store(&s->guard->newest, ((uint64_t)s->number << 32 | last) + 1);
-        units_open(s, first, last - first + 1);
-        /* The kernel would not split the mapping any further: the flusher opens all of it at the
-         * end. */
-        uint32_t ended = atomic_load(&s->guard->ended);
-        while (atomic_load(&s->stuck) && atomic_load(&s->guard->committing)) {
-                (void)raw_futex_wait(&s->guard->ended, ended, WAIT_NS);
-                ended = atomic_load(&s->guard->ended);
-        }
-        return true;
+        if (!units_open(s, first, last - first + 1))
+                unstick(s);
 }
 
-bool guard_admit(uintptr_t p, uint64_t bytes)
+/* The first span with a page in [p, end), kept alive until span_leave. */
+static struct span *span_enter(uintptr_t p, uintptr_t end)
 {
-        bool ours = false;
+        struct span *found = NULL;
         atomic_fetch_add(&span_table_readers, 1);
         struct span_table *t = atomic_load(&span_table_now);
         uint32_t low = 0;
         uint32_t high = t ? t->count : 0;
         while (low < high) {
                 uint32_t mid = low + (high - low) / 2;
-                if (t->spans[mid]->high <= p - p % PLAT_PAGE)
+                if (t->spans[mid]->high <= p)
                         low = mid + 1;
                 else
                         high = mid;
         }
-        for (; t && low < t->count && t->spans[low]->low < p + bytes; low++)
-                ours |= admit_span(t->spans[low], p, p + bytes);
+        if (t && low < t->count && t->spans[low]->low < end) {
+                found = t->spans[low];
+                atomic_fetch_add(&found->guard->inside, 1);
+        }
         atomic_fetch_sub(&span_table_readers, 1);
+        return found;
+}
+
+static void span_leave(struct guard *g)
+{
+        atomic_fetch_sub(&g->inside, 1);
+}
+
+bool guard_admit(uintptr_t p, uint64_t bytes)
+{
+        bool ours = false;
+        uintptr_t end = p + bytes;
+        struct span *s;
+        while (p < end && (s = span_enter(p, end))) {
+                struct guard *g = s->guard;
+                uintptr_t next = s->high;
+                admit_span(s, max_u64(p, s->low), min_u64(end, next));
+                span_leave(g);
+                p = next;
+                ours = true;
+        }
         return ours;
 }
 
-bool guard_fault(uintptr_t address)
+/* A span may have been removed between the fault and here: its pages are open then, and repeating
+ * the write shows it. Once for each removal: a fault that comes again is not ours. */
+static bool just_removed(void)
 {
-        return guard_admit(address, 1);
+        static _Thread_local uint32_t seen __attribute__((tls_model("initial-exec")));
+        uint32_t removals = atomic_load(&span_removals);
+        if (seen == removals)
+                return false;
+        seen = removals;
+        return true;
+}
+
+bool guard_fault(uintptr_t address, bool bus)
+{
+        struct span *s = span_enter(address, address + 1);
+        if (!s)
+                return just_removed();
+        struct guard *g = s->guard;
+        bool ours = bus == (g->uffd >= 0);
+        if (ours)
+                admit_span(s, address, address + 1);
+        span_leave(g);
+        return ours;
 }

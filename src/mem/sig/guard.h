@@ -52,12 +52,14 @@ struct span {
 
 struct guard {
         _Atomic bool committing;
-        int uffd; /* faults come from this userfaultfd; -1: from mprotect   */
+        _Atomic uint32_t inside; /* handlers at work: spans and slots may not go away       */
+        uint32_t forks;          /* guard_forks when it was made; else it is the parent's   */
+        int uffd;                /* faults come from this userfaultfd; -1: from mprotect   */
         uint8_t *slots;
         uint64_t slot_bytes;
         uint32_t slot_count;
         _Atomic uint64_t free_slots; /* stack: tag << 32 | slot + 1                            */
-        uint32_t *next_slot;
+        _Atomic uint32_t *next_slot; /* read by a pop that may lose against another */
         _Atomic uint32_t slots_used, slots_peak;
         _Atomic uint64_t copied; /* stack of COPIED units: tag << 32 | … see copied_push   */
         uint64_t *copied_next;   /* per slot: the unit that was under it in the stack      */
@@ -69,16 +71,20 @@ struct guard {
         _Atomic uint64_t waits, cows, avoided, faults, wait_ns;
 };
 
-/* What the handler finds spans in: sorted by address, never changed after it is published. */
+/* What the handler finds spans in: sorted by address, never changed after it is published. A
+ * handler counts in span_table_readers only while it looks something up, and in its guard's
+ * `inside` until it is through; so a table may go when there are no readers, and a span when then
+ * nobody is inside its guard. */
 struct span_table {
         uint32_t count;
-        struct span_table *retired; /* older tables that a handler may still hold */
         struct span *spans[];
 };
 extern _Atomic(struct span_table *) span_table_now;
 extern _Atomic uint32_t span_table_readers;
-/* In a child of fork(): its copy of the memory belongs to no commit, faults only open pages. */
-extern _Atomic bool guard_disarmed;
+extern _Atomic uint32_t span_removals; /* spans taken out of the table so far */
+/* How many forks lie between the first process and this one. In a child the memory of its parent's
+ * guards belongs to no commit: faults only open pages. */
+extern _Atomic uint32_t guard_forks;
 
 /* The bytes of unit u are [unit_begin, unit_end). */
 static inline uintptr_t unit_begin(const struct span *s, uint64_t u)
@@ -95,6 +101,9 @@ void slot_give(struct guard *g, uint32_t slot);
 /* Takes the most recently copied unit off the stack; false if there is none. */
 bool copied_take(struct guard *g, uint32_t *span, uint64_t *unit, uint32_t *slot);
 
+/* A commit begins: what faults left behind since the last one is forgotten. */
+void guard_begin(struct guard *g);
+
 /* PENDING to BUSY; false if somebody else was faster. */
 bool unit_claim(struct span *s, uint64_t u);
 /* Copies a unit the caller has claimed into a slot it has taken. */
@@ -102,13 +111,18 @@ void unit_copy(struct span *s, uint64_t u, uint32_t slot);
 /* The unit is captured: wakes whoever waits. */
 void unit_finish(struct span *s, uint64_t u, uint32_t state);
 /* Lets writes to all captured units among [first, first + count) through. Pages that also hold
- * bytes of a unit that is not captured stay protected. */
-void units_open(struct span *s, uint64_t first, uint64_t count);
+ * bytes of a unit that is not captured stay protected. False if the kernel would not split the
+ * mapping any further: nothing may have been opened. */
+bool units_open(struct span *s, uint64_t first, uint64_t count);
+/* Lets writes to all of it through; every unit counts as written. Only when no unit needs its
+ * protection any more. */
+void span_open(struct span *s);
 /* A program thread is about to write to [p, p + bytes): returns when it may. True if any of it is
  * in a span. */
 bool guard_admit(uintptr_t p, uint64_t bytes);
 
-/* The signal handler's decision: true if the fault was ours and the write may be repeated. */
-bool guard_fault(uintptr_t address);
+/* The signal handler's decision: true if the fault was ours and the write may be repeated. bus: it
+ * came as SIGBUS. */
+bool guard_fault(uintptr_t address, bool bus);
 
 #endif

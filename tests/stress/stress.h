@@ -1,0 +1,34 @@
+/* stress.h: contexts with options in one line, and the comparison that ends every commit. */
+#ifndef TESTS_STRESS_H
+#define TESTS_STRESS_H
+
+#include "check.h"
+#include <belay/belay.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Opens a context on `path`; options are "key=value key=value …". A check fails if that does. */
+struct belay *stress_open(const char *path, const char *options);
+/* <test directory>/<name>, removed if it exists. The text lives until the next call. */
+const char *stress_pool(const char *name);
+/* What version `version` of the pool stores under `name` is exactly `bytes` bytes at `expected`. */
+void stress_compare(const char *path, uint64_t version, const char *name, const void *expected,
+                    uint64_t bytes);
+/* The newest version as the context tells it, after it is published. */
+void stress_exact(struct belay *b, const char *path, const char *name, const void *expected,
+                  uint64_t bytes);
+/* Different at every place and for every seed. */
+void stress_fill(void *p, uint64_t bytes, uint64_t seed);
+/* A copy, to be freed. */
+void *stress_copy(const void *p, uint64_t bytes);
+/* The state of the last version, BELAY_FLUSHING … */
+int stress_state(struct belay *b);
+/* Waits for a child and returns its exit status, or 1000 + the signal that ended it. */
+int stress_reap(int pid);
+/* Writes one number to a unit in the middle of a page: the smallest write that faults. */
+static inline void stress_poke(uint8_t *p, uint64_t at, uint8_t value)
+{
+        ((volatile uint8_t *)p)[at] = value;
+}
+
+#endif
