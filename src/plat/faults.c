@@ -67,13 +67,20 @@ static void on_fault(unsigned entry, int number, siginfo_t *info, void *context)
         {                                                                                          \
                 on_fault(n, number, info, context);                                                \
         }
+/* The formatter takes the macro for a declaration. */
+/* clang-format off */
 ENTRY(0)
 ENTRY(1)
 ENTRY(2)
-ENTRY(3) ENTRY(4) ENTRY(5) ENTRY(6) ENTRY(7)
+ENTRY(3)
+ENTRY(4)
+ENTRY(5)
+ENTRY(6)
+ENTRY(7)
+/* clang-format on */
 
-        static void (*const entries[ENTRIES])(int, siginfo_t *, void *) = {
-                entry_0, entry_1, entry_2, entry_3, entry_4, entry_5, entry_6, entry_7};
+static void (*const entries[ENTRIES])(int, siginfo_t *, void *) = {
+        entry_0, entry_1, entry_2, entry_3, entry_4, entry_5, entry_6, entry_7};
 
 static bool is_ours(const struct sigaction *a)
 {

@@ -23,7 +23,7 @@ static struct belay *open_with(const char *path, const char *tracker, const char
 static void shared_pages(const char *tracker, const char *policy)
 {
         const char *path = stress_pool("edges");
-        uint8_t *raw = malloc(BYTES + 8192);
+        uint8_t *raw = calloc(1, BYTES + 8192);
         uint8_t *m = (uint8_t *)(((uintptr_t)raw + 4095) / 4096 * 4096) + 2000;
         struct belay *b = open_with(path, tracker, policy);
         stress_fill(m, BYTES, 1);
