@@ -48,7 +48,8 @@ static const struct option table[OPT_COUNT] = {
         [OPT_PROBE_MASK] = {"probe_mask", KIND_TEXT, "", NULL, 0, 255,
                             "kernel features to treat as absent, separated by commas"},
         [OPT_TRACKER] = {"tracker", KIND_WORD, "auto", "auto|scan|uffd|mprotect|hash", 0, 0,
-                         "how writes to regions are noticed; auto takes the first that works here"},
+                         "how writes to regions are noticed; auto: hash with policy sync, else the "
+                         "first that works"},
         [OPT_POLICY] =
                 {"policy", KIND_WORD, "sync", "sync|async|adaptive", 0, 0,
                  "when a checkpoint returns and in which order it is flushed: sync when it is "

@@ -341,8 +341,11 @@ int engine_new(const struct engine_options *o, struct pool *pool, struct regions
         pthread_cond_init(&e->changed, &attr);
         pthread_condattr_destroy(&attr);
         pthread_mutex_init(&e->lock, NULL);
-        int rc = tracker_open(&e->tracker, o->tracker, o->policy != POLICY_SYNC, o->probes,
-                              o->unit_bytes, o->budget);
+        /* A program that waits for its checkpoint gets the one way that cannot miss a change, not
+         * those of devices or other mappings either. */
+        uint64_t wanted =
+                o->tracker == TRACKER_AUTO && o->policy == POLICY_SYNC ? TRACKER_HASH : o->tracker;
+        int rc = tracker_open(&e->tracker, wanted, o->probes, o->unit_bytes, o->budget);
         if (rc) {
                 engine_delete(&e);
                 return rc;

@@ -90,11 +90,10 @@ extern const struct tracker_ops tracker_scan, tracker_uffd, tracker_mprotect, tr
 #define SCAN_RANGES 4096u
 
 /* wanted: an enum of the option `tracker`. Takes the best that works here; a forced one that does
- * not is an error. Without `faults`, auto takes none that keeps memory protected between commits.
+ * not is an error.
  */
-int tracker_open(struct tracker *t, uint64_t wanted, bool faults,
-                 const struct probe probes[PROBE_COUNT], uint64_t unit_bytes,
-                 struct budget *budget);
+int tracker_open(struct tracker *t, uint64_t wanted, const struct probe probes[PROBE_COUNT],
+                 uint64_t unit_bytes, struct budget *budget);
 void tracker_close(struct tracker *t);
 /* A region is there, is gone, has changed its place or size. No commit may be running. */
 int tracker_watch(struct tracker *t, struct region *r);

@@ -246,8 +246,8 @@ static bool works(const struct tracker_ops *ops, const struct probe probes[PROBE
         return ops != &tracker_uffd || probe_has(probes, PROBE_UFFD_SIGBUS);
 }
 
-int tracker_open(struct tracker *t, uint64_t wanted, bool faults,
-                 const struct probe probes[PROBE_COUNT], uint64_t unit_bytes, struct budget *budget)
+int tracker_open(struct tracker *t, uint64_t wanted, const struct probe probes[PROBE_COUNT],
+                 uint64_t unit_bytes, struct budget *budget)
 {
         static const struct tracker_ops *const all[] = {&tracker_scan, &tracker_uffd,
                                                         &tracker_mprotect, &tracker_hash};
@@ -255,8 +255,7 @@ int tracker_open(struct tracker *t, uint64_t wanted, bool faults,
         t->guard.forks = atomic_load(&guard_forks);
         int rc = -EOPNOTSUPP;
         for (size_t i = 0; i < ARRAY_LEN(all); i++) {
-                if (wanted != TRACKER_AUTO ? wanted != TRACKER_SCAN + i
-                                           : all[i]->needs_faults && !faults)
+                if (wanted != TRACKER_AUTO && wanted != TRACKER_SCAN + i)
                         continue;
                 rc = works(all[i], probes) ? all[i]->open(t) : -EOPNOTSUPP;
                 if (rc == 0) {
