@@ -468,8 +468,8 @@ void draft_abort(struct draft **draft)
          * back here. The caller's error is the one that counts. */
         struct err_kept kept;
         err_keep(&kept);
-        if (writer_cancel(p))
-                (void)err_give_back(&kept);
+        (void)writer_cancel(p);
+        (void)err_give_back(&kept);
         discard(draft);
         /* It may have failed for lack of memory; the next one begins with all there is. */
         pool_drop_spares(p);
