@@ -31,7 +31,7 @@ for source in tests/fuzz/fuzz_*.c; do
                 # The first folder is where libFuzzer writes: never the one in the tree. Empty at the start, so that
                 # the run does not depend on earlier ones.
                 rm -rf "$dir/smoke" && mkdir -p "$dir/smoke"
-                fuzz "$target" -seed=1 -runs=2000 "$dir/smoke" || failed=1
+                fuzz "$target" -seed=1 -runs=5000 "$dir/smoke" || failed=1
         else
                 fuzz "$target" -max_total_time="${1:-60}" "$dir/corpus/${target#fuzz_}" || failed=1
         fi

@@ -65,6 +65,20 @@ int pool_settle(struct pool *p)
         return 0;
 }
 
+/* A file may end within a slot: cut off, or left so by a crash during growth. What lies in that
+ * slot counts, and pool bytes are whole slots, so the slot is completed before a superblock speaks
+ * of it. */
+static int complete_last_slot(struct pool *p)
+{
+        uint64_t bytes = align_up(p->media->bytes, SLOT_BYTES);
+        if (bytes == p->media->bytes)
+                return 0;
+        int rc = p->media->ops->grow(p->media, bytes);
+        return rc ? err_set(rc, "pool '%s' cannot be filled up to %llu bytes: %s", p->label,
+                            (unsigned long long)bytes, code_text(rc))
+                  : 0;
+}
+
 int draft_begin(struct pool *p, uint32_t regions, struct draft **out)
 {
         if (p->options.readonly)
@@ -80,6 +94,8 @@ int draft_begin(struct pool *p, uint32_t regions, struct draft **out)
         if (regions > MAX_REGIONS)
                 return err_set(-EINVAL, "%u regions; a version can have %u", regions, MAX_REGIONS);
         int rc = pool_settle(p);
+        if (rc == 0)
+                rc = complete_last_slot(p);
         if (rc)
                 return rc;
         struct draft *d = budget_alloc(p->budget, sizeof(*d), "the draft");
@@ -373,9 +389,7 @@ static int flip(struct draft *d)
         struct superblock s = p->super;
         s.generation++;
         s.next_version = d->v->number + 1;
-        /* A file that ends within a slot, as a crash during growth may leave it, counts up to that
-         * slot. */
-        s.pool_bytes = p->media->bytes / SLOT_BYTES * SLOT_BYTES;
+        s.pool_bytes = p->media->bytes;
         s.version_count = kept + 1;
         s.held_bytes = 0;
         for (uint32_t i = 0; i < kept; i++) {
