@@ -55,6 +55,11 @@ void bench_sample(struct bench_row *row, double value);
  * shown beside it, 0 for none. */
 void bench_ratio(struct bench *b, const char *name, const struct bench_row *over,
                  const struct bench_row *under, double wanted);
+/* The same where smaller is better: `wanted` is a maximum. A name "a.b" is the field b of an object
+ * a in the summary. */
+void bench_ratio_most(struct bench *b, const char *name, const struct bench_row *over,
+                      const struct bench_row *under, double wanted);
+double bench_median_ratio(const struct bench_row *over, const struct bench_row *under);
 
 /* ---- measuring ------------------------------------------------------------------------------- */
 
@@ -67,6 +72,9 @@ struct bench_case {
         void *arg;
         uint64_t bytes; /* moved by one run, the samples are MiB/s; 0: they are milliseconds */
 };
+/* Whether another round (0, 1, …) of a set that began at `started` is wanted: for experiments that
+ * time for themselves. */
+bool bench_more(const struct bench *b, unsigned round, double started);
 /* A B C, A B C, …: at least three rounds, more while the time for them lasts. */
 int bench_rounds(struct bench *b, const struct bench_case *cases, unsigned count);
 double bench_now(void); /* seconds */

@@ -31,6 +31,7 @@ struct ratio {
         char name[64];
         struct spread value;
         double wanted;
+        bool most; /* wanted is a maximum */
 };
 
 struct bench {

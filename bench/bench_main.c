@@ -18,6 +18,13 @@
 static const struct bench_experiment experiments[] = {
         {"raw", "synchronous checkpoint and restart against plain writes, reads and memcpy",
          exp_raw},
+        {"freeze", "time blocked in a checkpoint against memcpy, fork and a synchronous write",
+         exp_freeze},
+        {"access-order", "run time of a program that writes in some order while it is flushed",
+         exp_access_order},
+        {"cow-size", "run time of a stencil by size of the copy buffer", exp_cow_size},
+        {"overhead", "run time of a stencil against fork and memcpy with a background write",
+         exp_overhead},
 };
 
 static volatile sig_atomic_t child;

@@ -93,23 +93,52 @@ struct spread spread_of(const double *values, unsigned count)
         return (struct spread){middle, sorted[0], sorted[count - 1]};
 }
 
-void bench_ratio(struct bench *b, const char *name, const struct bench_row *over,
-                 const struct bench_row *under, double wanted)
+static unsigned ratios_of(const struct bench_row *over, const struct bench_row *under,
+                          double values[MAX_SAMPLES])
+{
+        unsigned rounds = over->sample_count;
+        if (under->sample_count < rounds)
+                rounds = under->sample_count;
+        /* Two counts of nothing are equal. */
+        for (unsigned i = 0; i < rounds; i++)
+                values[i] = over->samples[i] == under->samples[i]
+                                    ? 1
+                                    : over->samples[i] / under->samples[i];
+        return rounds;
+}
+
+static void add_ratio(struct bench *b, const char *name, const struct bench_row *over,
+                      const struct bench_row *under, double wanted, bool most)
 {
         if (b->ratio_count == MAX_RATIOS || !over || !under) {
                 b->overflow = true;
                 return;
         }
-        unsigned rounds = over->sample_count;
-        if (under->sample_count < rounds)
-                rounds = under->sample_count;
         double values[MAX_SAMPLES];
-        for (unsigned i = 0; i < rounds; i++)
-                values[i] = over->samples[i] / under->samples[i];
+        unsigned rounds = ratios_of(over, under, values);
         struct ratio *r = &b->ratios[b->ratio_count++];
         snprintf(r->name, sizeof(r->name), "%s", name);
         r->value = spread_of(values, rounds);
         r->wanted = wanted;
+        r->most = most;
+}
+
+void bench_ratio(struct bench *b, const char *name, const struct bench_row *over,
+                 const struct bench_row *under, double wanted)
+{
+        add_ratio(b, name, over, under, wanted, false);
+}
+
+void bench_ratio_most(struct bench *b, const char *name, const struct bench_row *over,
+                      const struct bench_row *under, double wanted)
+{
+        add_ratio(b, name, over, under, wanted, true);
+}
+
+double bench_median_ratio(const struct bench_row *over, const struct bench_row *under)
+{
+        double values[MAX_SAMPLES];
+        return over && under ? spread_of(values, ratios_of(over, under, values)).median : 0;
 }
 
 static int measure(const struct bench_case *c)
@@ -147,16 +176,22 @@ static void show_progress(const struct bench *b, unsigned round, const struct be
                 fputs("\r\033[K", stderr);
 }
 
-int bench_rounds(struct bench *b, const struct bench_case *cases, unsigned count)
+bool bench_more(const struct bench *b, unsigned round, double started)
 {
-        double end = bench_now() + (b->options.quick ? QUICK_SECONDS : FULL_SECONDS);
+        double end = started + (b->options.quick ? QUICK_SECONDS : FULL_SECONDS);
         unsigned least = b->options.rounds ? b->options.rounds : LEAST_ROUNDS;
         unsigned most = b->options.rounds ? b->options.rounds : MOST_ROUNDS;
         /* A slow disk must not make a first impression last for minutes. */
         if (b->options.quick && !b->options.rounds)
                 least = 1;
+        return round < most && (round < least || bench_now() < end);
+}
+
+int bench_rounds(struct bench *b, const struct bench_case *cases, unsigned count)
+{
+        double started = bench_now();
         int rc = 0;
-        for (unsigned i = 0; rc == 0 && i < most && (i < least || bench_now() < end); i++) {
+        for (unsigned i = 0; rc == 0 && bench_more(b, i, started); i++) {
                 for (unsigned k = 0; rc == 0 && k < count; k++) {
                         show_progress(b, i, cases[k].row);
                         rc = measure(&cases[k]);

@@ -84,10 +84,10 @@ static void table_ratios(const struct bench *b, FILE *out)
                 "wanted");
         for (unsigned i = 0; i < b->ratio_count; i++) {
                 const struct ratio *r = &b->ratios[i];
-                fprintf(out, "%-34s %8.3f %8.3f %8.3f", r->name, r->value.median, r->value.min,
+                fprintf(out, "%-46s %8.3f %8.3f %8.3f", r->name, r->value.median, r->value.min,
                         r->value.max);
                 if (r->wanted > 0)
-                        fprintf(out, "  >= %.2f", r->wanted);
+                        fprintf(out, "  %s %.2f", r->most ? "<=" : ">=", r->wanted);
                 fputc('\n', out);
         }
 }
@@ -176,19 +176,38 @@ static void json_row(FILE *f, const struct bench_row *row)
         fputs("]}", f);
 }
 
+/* Length of the object's name in "object.field", 0 for a field of the summary itself. */
+static size_t group_of(const char *name)
+{
+        const char *dot = strchr(name, '.');
+        return dot ? (size_t)(dot - name) : 0;
+}
+
+/* Ratios of one object stand side by side. */
 static void json_summary(FILE *f, const struct bench *b)
 {
         fputs("  \"summary\": {", f);
         for (unsigned i = 0; i < b->ratio_count; i++) {
                 const struct ratio *r = &b->ratios[i];
-                fprintf(f, "%s\n    \"%s\": ", i ? "," : "", r->name);
+                const char *before = i ? b->ratios[i - 1].name : "";
+                size_t group = group_of(r->name);
+                bool same = group == group_of(before) && memcmp(before, r->name, group) == 0;
+                if (!same && group_of(before))
+                        fputs("}", f);
+                fputs(i ? ",\n    " : "\n    ", f);
+                if (!same && group)
+                        fprintf(f, "\"%.*s\": {\n    ", (int)group, r->name);
+                const char *field = r->name + group + (group ? 1 : 0);
+                fprintf(f, "\"%s\": ", field);
                 json_number(f, r->value.median);
-                fprintf(f, ", \"%s_spread\": [", r->name);
+                fprintf(f, ", \"%s_spread\": [", field);
                 json_number(f, r->value.min);
                 fputs(", ", f);
                 json_number(f, r->value.max);
                 fputc(']', f);
         }
+        if (b->ratio_count && group_of(b->ratios[b->ratio_count - 1].name))
+                fputs("}", f);
         fputs("\n  },\n", f);
 }
 

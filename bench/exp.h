@@ -5,5 +5,9 @@
 #include "bench.h"
 
 int exp_raw(struct bench *b);
+int exp_freeze(struct bench *b);
+int exp_access_order(struct bench *b);
+int exp_cow_size(struct bench *b);
+int exp_overhead(struct bench *b);
 
 #endif

@@ -1,0 +1,230 @@
+/* exp_access_order.c: a program that writes every byte of its state in each iteration, page by page
+ * in some order, and is checkpointed every tenth iteration, on storage so slow that a flush lasts
+ * several iterations (Figure 2 of the AI-Ckpt paper).
+ *
+ * `async` and `adaptive` are as in the paper: single pages, copied or waited for in the fault
+ * handler. `adaptive+` has everything on that goes beyond it. Every run begins without a history;
+ * the pool has been used before, so that no run pays for its growth. The time is that of the whole
+ * program, until its last version is complete. */
+#include "exp.h"
+#include "work.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define PAGE             4096u
+#define ITERATIONS       39u
+#define INTERVAL         10u
+#define FLUSH_ITERATIONS 6u /* a flush lasts as long as so many */
+
+enum config { NONE, SYNC, ASYNC, ADAPTIVE, PLUS, FORK, CONFIGS };
+enum pattern { ASCENDING, RANDOM, DESCENDING, PATTERNS };
+
+static const char *const config_names[CONFIGS] = {"no checkpoint", "sync",      "async",
+                                                  "adaptive",      "adaptive+", "fork"};
+static const char *const pattern_names[PATTERNS] = {"ascending", "random", "descending"};
+
+struct order {
+        struct bench *b;
+        uint64_t bytes, pages;
+        uint8_t *data;
+        uint32_t *sequence;
+        uint64_t rate; /* of the storage, bytes per second */
+        const char *pattern;
+        char paper[128], plus[128];
+        char pool[BENCH_PATH_BYTES], plain[BENCH_PATH_BYTES];
+        struct bench_row *time[CONFIGS], *increase[CONFIGS], *waits[CONFIGS], *copies[CONFIGS],
+                *avoided[CONFIGS];
+};
+
+static void make_sequence(struct order *a, enum pattern pattern)
+{
+        uint64_t s = 88172645463325252u;
+        for (uint64_t i = 0; i < a->pages; i++)
+                a->sequence[i] = (uint32_t)(pattern == DESCENDING ? a->pages - 1 - i : i);
+        for (uint64_t i = a->pages; pattern == RANDOM && i > 1; i--) {
+                s ^= s << 13;
+                s ^= s >> 7;
+                s ^= s << 17;
+                uint64_t k = s % i;
+                uint32_t t = a->sequence[i - 1];
+                a->sequence[i - 1] = a->sequence[k];
+                a->sequence[k] = t;
+        }
+}
+
+/* One byte at a time, as a program would that does some work for each. */
+static void iterate(struct order *a)
+{
+        for (uint64_t i = 0; i < a->pages; i++) {
+                volatile uint8_t *p = a->data + (uint64_t)a->sequence[i] * PAGE;
+                for (unsigned k = 0; k < PAGE; k++)
+                        p[k]++;
+        }
+}
+
+static struct saver make_saver(struct order *a, enum config config)
+{
+        static const enum save_kind kinds[CONFIGS] = {SAVE_NONE,  SAVE_BELAY, SAVE_BELAY,
+                                                      SAVE_BELAY, SAVE_BELAY, SAVE_FORK};
+        struct saver s = {.kind = kinds[config], .path = a->pool, .rate = a->rate};
+        s.parts[0] = (struct work_part){a->data, a->bytes};
+        s.part_count = 1;
+        if (config == FORK)
+                s.path = a->plain;
+        return s;
+}
+
+static int run(struct order *a, enum config config, double *seconds)
+{
+        char options[192];
+        struct saver s = make_saver(a, config);
+        snprintf(options, sizeof(options), "policy=%s,%s", config_names[config], a->paper);
+        s.options = config == PLUS ? a->plus : options;
+        int rc = saver_open(&s);
+        double start = bench_now();
+        for (unsigned i = 1; rc == 0 && i <= ITERATIONS; i++) {
+                iterate(a);
+                if (i % INTERVAL == 0)
+                        rc = saver_save(&s);
+        }
+        if (rc == 0)
+                rc = saver_wait(&s);
+        *seconds = bench_now() - start;
+        int second = saver_close(&s);
+        if (getenv("BENCH_DEBUG"))
+                fprintf(stderr,
+                        "%s %s: %.3f s; blocked %.1f wait %.1f commit %.1f ms, %llu faults %llu "
+                        "waits %llu cows %llu avoided %llu ahead\n",
+                        a->pattern, config_names[config], *seconds, s.blocked_ns / 1e6,
+                        s.wait_ns / 1e6, s.commit_ns / 1e6, (unsigned long long)s.faults,
+                        (unsigned long long)s.waits, (unsigned long long)s.cows,
+                        (unsigned long long)s.avoided, (unsigned long long)s.ahead);
+        bench_sample(a->waits[config], (double)s.waits);
+        bench_sample(a->copies[config], (double)s.cows);
+        bench_sample(a->avoided[config], (double)s.avoided);
+        return rc ? rc : second;
+}
+
+static int run_round(struct order *a)
+{
+        double none = 0;
+        for (enum config c = NONE; c < CONFIGS; c++) {
+                double seconds;
+                int rc = run(a, c, &seconds);
+                if (rc)
+                        return rc;
+                if (c == NONE)
+                        none = seconds;
+                bench_sample(a->time[c], seconds * 1e3);
+                bench_sample(a->increase[c], (seconds - none) * 1e3);
+        }
+        return 0;
+}
+
+/* The storage is as slow as makes a flush last FLUSH_ITERATIONS of this pattern. */
+static void choose_rate(struct order *a)
+{
+        double least = 0;
+        for (int i = 0; i < 4; i++) {
+                double start = bench_now();
+                iterate(a);
+                double seconds = bench_now() - start;
+                least = i == 0 || seconds < least ? seconds : least;
+        }
+        a->rate = (uint64_t)((double)a->bytes / (least * FLUSH_ITERATIONS));
+}
+
+static struct bench_row *row(struct order *a, const char *name, const char *figure,
+                             const char *unit)
+{
+        struct bench_row *row = bench_row(a->b, name, unit);
+        bench_param_text(row, "pattern", a->pattern);
+        bench_param_text(row, "figure", figure);
+        return row;
+}
+
+static void make_rows(struct order *a)
+{
+        for (enum config c = NONE; c < CONFIGS; c++) {
+                bool belay = c == ASYNC || c == ADAPTIVE || c == PLUS;
+                const char *name = config_names[c];
+                a->time[c] = row(a, name, "run time", "ms");
+                bench_param_bytes(a->time[c], "rate", a->rate);
+                a->increase[c] = c == NONE ? NULL : row(a, name, "increase", "ms");
+                a->waits[c] = belay ? row(a, name, "waits", "units") : NULL;
+                a->copies[c] = belay ? row(a, name, "copies", "units") : NULL;
+                a->avoided[c] = belay ? row(a, name, "avoided", "units") : NULL;
+        }
+}
+
+static void ratio(struct order *a, const char *field, struct bench_row *const rows[CONFIGS],
+                  enum config over, enum config under, double wanted)
+{
+        char name[64];
+        snprintf(name, sizeof(name), "%s.%s", a->pattern, field);
+        bench_ratio_most(a->b, name, rows[over], rows[under], wanted);
+}
+
+static int run_pattern(struct order *a, enum pattern pattern)
+{
+        static const double over_async[PATTERNS] = {1.05, 0.67, 0.5};
+        a->pattern = pattern_names[pattern];
+        make_sequence(a, pattern);
+        choose_rate(a);
+        make_rows(a);
+        double started = bench_now();
+        int rc = 0;
+        for (unsigned i = 0; rc == 0 && bench_more(a->b, i, started); i++)
+                rc = run_round(a);
+        ratio(a, "increase_adaptive_over_sync", a->increase, ADAPTIVE, SYNC, 0);
+        ratio(a, "increase_adaptive_over_async", a->increase, ADAPTIVE, ASYNC, over_async[pattern]);
+        ratio(a, "waits_adaptive_over_async", a->waits, ADAPTIVE, ASYNC,
+              pattern == ASCENDING ? 0 : 0.5);
+        ratio(a, "avoided_adaptive_over_async", a->avoided, ADAPTIVE, ASYNC, 0);
+        ratio(a, "increase_plus_over_adaptive", a->increase, PLUS, ADAPTIVE, 1);
+        ratio(a, "increase_plus_over_fork", a->increase, PLUS, FORK, 0);
+        return rc;
+}
+
+/* All slots of the pool and all of the plain file have been written once. */
+static int warm_up(struct order *a)
+{
+        struct saver s = {.kind = SAVE_BELAY, .path = a->pool, .options = "policy=sync"};
+        s.parts[0] = (struct work_part){a->data, a->bytes};
+        s.part_count = 1;
+        int rc = saver_open(&s);
+        for (uint64_t i = 0; rc == 0 && i < 4; i++) {
+                bench_fill(a->data, a->bytes, i);
+                rc = saver_save(&s);
+        }
+        int second = saver_close(&s);
+        rc = rc ? rc : second;
+        return rc ? rc : work_write(a->plain, s.parts, 1, 0);
+}
+
+int exp_access_order(struct bench *b)
+{
+        const struct bench_options *o = bench_options(b);
+        struct order *a = calloc(1, sizeof(*a));
+        if (!a)
+                return bench_fail("no memory");
+        a->b = b;
+        a->bytes = o->bytes ? o->bytes : o->quick ? 64 * MIB : 256 * MIB;
+        a->pages = a->bytes / PAGE;
+        unsigned long long buffer = a->bytes / 16;
+        snprintf(a->paper, sizeof(a->paper),
+                 "copy_buffer=%llu,unit=4KiB,block=4KiB,copy_ahead=no,open_behind=no,follow=no",
+                 buffer);
+        snprintf(a->plus, sizeof(a->plus), "policy=adaptive,copy_buffer=%llu", buffer);
+        snprintf(a->pool, sizeof(a->pool), "%s/pool", o->memory_dir);
+        snprintf(a->plain, sizeof(a->plain), "%s/plain", o->memory_dir);
+        a->data = bench_memory(a->bytes);
+        a->sequence = malloc(a->pages * sizeof(*a->sequence));
+        int rc = a->data && a->sequence ? warm_up(a) : -1;
+        for (enum pattern p = ASCENDING; rc == 0 && p < PATTERNS; p++)
+                rc = run_pattern(a, p);
+        bench_memory_free(a->data, a->bytes);
+        free(a->sequence);
+        free(a);
+        return rc;
+}

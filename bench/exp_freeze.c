@@ -1,0 +1,198 @@
+/* exp_freeze.c: how long a checkpoint call keeps the program from running, for an exact
+ * asynchronous snapshot with default settings, beside memcpy of the whole state, fork() and a
+ * synchronous write.
+ *
+ * The state is one attached region in small pages, then in huge pages. Between two checkpoints the
+ * program writes a word of every page, or of every hundredth, scattered. What is timed is the call
+ * alone; the commit is then waited for, so that every freeze begins with an idle flusher, and the
+ * pool is in memory and in its steady state. */
+#include "exp.h"
+#include "work.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PAGE               (4 * KIB)
+#define HUGE_BYTES         (2 * MIB)
+#define STEADY_CHECKPOINTS 4
+
+struct freeze {
+        struct bench *b;
+        uint64_t bytes, seed;
+        const char *pages, *dirt;
+        unsigned every; /* a page in so many is written */
+        uint8_t *data, *copy, *plain_copy;
+        void *mapping;
+        struct belay *context;
+        pid_t child;
+        char pool[BENCH_PATH_BYTES], plain[BENCH_PATH_BYTES];
+};
+
+/* Aligned to huge pages whichever kind is asked for. */
+static uint8_t *get_memory(uint64_t bytes, bool huge, void **mapping)
+{
+        void *p = mmap(NULL, bytes + HUGE_BYTES, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (p == MAP_FAILED) {
+                bench_fail("no memory: %s", strerror(errno));
+                return NULL;
+        }
+        *mapping = p;
+        uint8_t *data = (uint8_t *)(((uintptr_t)p + HUGE_BYTES - 1) & ~(uintptr_t)(HUGE_BYTES - 1));
+        if (madvise(data, bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE))
+                fprintf(stderr, "belay-bench: the kernel takes no advice on page size: %s\n",
+                        strerror(errno));
+        memset(data, 1, bytes);
+        return data;
+}
+
+/* One page in `every`, at a place in its group that changes. */
+static int change(void *arg)
+{
+        struct freeze *f = arg;
+        uint64_t pages = f->bytes / PAGE;
+        f->seed = f->seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
+        uint64_t s = f->seed;
+        for (uint64_t i = 0; i < pages; i += f->every) {
+                s = s * UINT64_C(6364136223846793005) + 1442695040888963407u;
+                uint64_t page = i + (s >> 33) % f->every;
+                uint64_t *word = (uint64_t *)(f->data + (page < pages ? page : i) * PAGE);
+                word[(s >> 20) % (PAGE / sizeof(*word))] += s | 1;
+        }
+        return 0;
+}
+
+static int checkpoint(void *arg)
+{
+        struct freeze *f = arg;
+        return belay_checkpoint(f->context) ? work_failed("checkpoint") : 0;
+}
+
+static int wait_commit(void *arg)
+{
+        struct freeze *f = arg;
+        struct belay_stats s = {.size = sizeof(s)};
+        if (belay_wait(f->context, 0, BELAY_FOREVER) || belay_stats(f->context, &s))
+                return work_failed("commit");
+        if (getenv("BENCH_DEBUG"))
+                fprintf(stderr,
+                        "%s %s blocked %.2f ms commit %.1f dirty %llu/%llu direct %llu ahead "
+                        "%llu\n",
+                        f->pages, f->dirt, s.last_blocked_ns / 1e6, s.last_commit_ns / 1e6,
+                        (unsigned long long)s.last_dirty, (unsigned long long)s.last_units,
+                        (unsigned long long)s.last_direct, (unsigned long long)s.last_ahead);
+        return s.last_data >= f->bytes / PAGE / f->every
+                       ? 0
+                       : bench_fail("a checkpoint did not write what changed");
+}
+
+static int copy_all(void *arg)
+{
+        struct freeze *f = arg;
+        memcpy(f->copy, f->data, f->bytes);
+        return 0;
+}
+
+static int fork_child(void *arg)
+{
+        struct freeze *f = arg;
+        f->child = fork();
+        if (f->child == 0)
+                _exit(0);
+        return f->child > 0 ? 0 : bench_fail("fork: %s", strerror(errno));
+}
+
+static int reap_child(void *arg)
+{
+        struct freeze *f = arg;
+        return waitpid(f->child, NULL, 0) == f->child ? 0
+                                                      : bench_fail("waitpid: %s", strerror(errno));
+}
+
+static int write_all(void *arg)
+{
+        struct freeze *f = arg;
+        return bench_write_plain(f->plain, f->data, f->bytes);
+}
+
+static struct bench_row *row(struct freeze *f, const char *name)
+{
+        struct bench_row *row = bench_row(f->b, name, "ms");
+        bench_param_text(row, "pages", f->pages);
+        bench_param_text(row, "dirty", f->dirt);
+        bench_param_bytes(row, "bytes", f->bytes);
+        return row;
+}
+
+static int run_set(struct freeze *f, const char *field, double wanted)
+{
+        struct bench_case cases[] = {
+                {row(f, "checkpoint"), change, checkpoint, wait_commit, f, 0},
+                {row(f, "memcpy"), change, copy_all, NULL, f, 0},
+                {row(f, "fork"), change, fork_child, reap_child, f, 0},
+                {row(f, "synchronous write"), change, write_all, NULL, f, 0},
+        };
+        int rc = 0;
+        for (int i = 0; rc == 0 && i < STEADY_CHECKPOINTS; i++) {
+                change(f);
+                rc = checkpoint(f);
+                if (rc == 0)
+                        rc = wait_commit(f);
+        }
+        if (rc == 0)
+                rc = bench_rounds(f->b, cases, 4);
+        if (rc == 0)
+                bench_ratio_most(f->b, field, cases[0].row, cases[1].row, wanted);
+        return rc;
+}
+
+static int run_pages(struct freeze *f, bool huge)
+{
+        void *copy_mapping = NULL;
+        f->pages = huge ? "huge" : "4 KiB";
+        f->data = get_memory(f->bytes, huge, &f->mapping);
+        f->copy = f->data ? get_memory(f->bytes, huge, &copy_mapping) : NULL;
+        int rc = f->copy ? work_open(f->pool, "policy=adaptive", &f->context) : -1;
+        if (rc == 0 && belay_attach(f->context, "data", BELAY_U64, f->bytes / 8, f->data))
+                rc = work_failed("attach");
+        f->dirt = "all";
+        f->every = 1;
+        if (rc == 0)
+                rc = run_set(f, huge ? "blocked_over_memcpy_full_huge" : "blocked_over_memcpy_full",
+                             huge ? 0.08 : 0.25);
+        f->dirt = "1 %";
+        f->every = 100;
+        if (rc == 0)
+                rc = run_set(f, huge ? "blocked_over_memcpy_1pct_huge" : "blocked_over_memcpy_1pct",
+                             huge ? 0 : 0.05);
+        if (belay_close(&f->context) && rc == 0)
+                rc = work_failed("close");
+        bench_memory_free(f->mapping, f->bytes + HUGE_BYTES);
+        bench_memory_free(copy_mapping, f->bytes + HUGE_BYTES);
+        f->mapping = NULL;
+        return rc;
+}
+
+int exp_freeze(struct bench *b)
+{
+        const struct bench_options *o = bench_options(b);
+        struct freeze *f = calloc(1, sizeof(*f));
+        if (!f)
+                return bench_fail("no memory");
+        f->b = b;
+        f->bytes = o->bytes ? o->bytes : GIB;
+        snprintf(f->pool, sizeof(f->pool), "%s/pool", o->memory_dir);
+        snprintf(f->plain, sizeof(f->plain), "%s/plain", o->dir);
+        int rc = bench_has_room(o->memory_dir, 4 * f->bytes) && bench_has_room(o->dir, f->bytes)
+                         ? bench_create(f->plain)
+                         : bench_fail("no room for scratch files; see --dir and --memory-dir");
+        if (rc == 0)
+                rc = run_pages(f, false);
+        if (rc == 0)
+                rc = run_pages(f, true);
+        free(f);
+        return rc;
+}
