@@ -91,14 +91,6 @@ static int run(struct order *a, enum config config, double *seconds)
                 rc = saver_wait(&s);
         *seconds = bench_now() - start;
         int second = saver_close(&s);
-        if (getenv("BENCH_DEBUG"))
-                fprintf(stderr,
-                        "%s %s: %.3f s; blocked %.1f wait %.1f commit %.1f ms, %llu faults %llu "
-                        "waits %llu cows %llu avoided %llu ahead\n",
-                        a->pattern, config_names[config], *seconds, s.blocked_ns / 1e6,
-                        s.wait_ns / 1e6, s.commit_ns / 1e6, (unsigned long long)s.faults,
-                        (unsigned long long)s.waits, (unsigned long long)s.cows,
-                        (unsigned long long)s.avoided, (unsigned long long)s.ahead);
         bench_sample(a->waits[config], (double)s.waits);
         bench_sample(a->copies[config], (double)s.cows);
         bench_sample(a->avoided[config], (double)s.avoided);

@@ -66,14 +66,6 @@ static int run(struct overhead *v, enum way way, double *seconds)
                 rc = saver_wait(&s);
         *seconds = bench_now() - start;
         int second = saver_close(&s);
-        if (getenv("BENCH_DEBUG"))
-                fprintf(stderr,
-                        "%s %s: %.3f s; blocked %.1f wait %.1f commit %.1f ms, %llu faults %llu "
-                        "waits %llu cows %llu avoided %llu ahead\n",
-                        v->place, names[way], *seconds, s.blocked_ns / 1e6, s.wait_ns / 1e6,
-                        s.commit_ns / 1e6, (unsigned long long)s.faults,
-                        (unsigned long long)s.waits, (unsigned long long)s.cows,
-                        (unsigned long long)s.avoided, (unsigned long long)s.ahead);
         return rc ? rc : second;
 }
 

@@ -58,10 +58,15 @@ def check_rows(rows):
                                "plain read", "memcpy in", "open"], names
 
 
-def check_raw(path):
+def load(path, experiment):
     with open(path, encoding="utf-8") as f:
         got = json.load(f)
-    assert got["experiment"] == "raw" and got["quick"] is True
+    assert got["experiment"] == experiment and got["quick"] is True, got
+    return got
+
+
+def check_raw(path):
+    got = load(path, "raw")
     assert set(got["machine"]) >= {"cpu", "cores", "kernel", "hash_isa"}, got["machine"]
     check_rows(got["rows"])
     assert set(got["summary"]) == set(RATIOS) | {r + "_spread" for r in RATIOS}
@@ -78,9 +83,83 @@ def test_raw():
     assert os.listdir("disk") == os.listdir("memory") == []
 
 
+# Each summary field, by object for those that have one per pattern or place.
+FREEZE = ("blocked_over_memcpy_full", "blocked_over_memcpy_full_huge", "blocked_over_memcpy_1pct",
+          "blocked_over_memcpy_1pct_huge")
+ORDER = ("increase_adaptive_over_sync", "increase_adaptive_over_async", "waits_adaptive_over_async",
+         "avoided_adaptive_over_async", "increase_plus_over_adaptive", "increase_plus_over_fork")
+COW = ("worst_adaptive_over_async_to_64m", "adaptive_over_async_0", "adaptive_over_async_256th",
+       "adaptive_over_async_64th", "adaptive_over_async_16th", "adaptive_over_async_quarter",
+       "adaptive_over_async_all")
+OVERHEAD = ("increase_over_fork", "increase_over_memcpy_background", "increase_over_write",
+            "increase_5pct_over_fork", "increase_5pct_over_memcpy_background")
+
+
+def check_fields(summary, fields):
+    """An increase may be negative on a busy machine, and a ratio of counts null: only the shape is checked."""
+    assert set(summary) == set(fields) | {f + "_spread" for f in fields}, summary
+    for f in fields:
+        assert summary[f] is None or isinstance(summary[f], (int, float)), (f, summary)
+        assert len(summary[f + "_spread"]) == 2, (f, summary)
+
+
+def check_freeze(path):
+    got = load(path, "freeze")
+    check_fields(got["summary"], FREEZE)
+    names = [r["name"] for r in got["rows"]]
+    assert names == ["checkpoint", "memcpy", "fork", "synchronous write"] * 4, names
+    assert all(is_number(s) for r in got["rows"] for s in r["samples"])
+    assert {(r["pages"], r["dirty"]) for r in got["rows"]} == {(p, d) for p in ("4 KiB", "huge") for d in ("all", "1 %")}
+
+
+def check_order(path):
+    got = load(path, "access-order")
+    assert set(got["summary"]) == {"ascending", "random", "descending"}, got["summary"]
+    for pattern in got["summary"]:
+        check_fields(got["summary"][pattern], ORDER)
+        names = {r["name"] for r in got["rows"] if r["pattern"] == pattern and r["figure"] == "run time"}
+        assert names == {"no checkpoint", "sync", "async", "adaptive", "adaptive+", "fork"}, names
+    assert all(len(r["samples"]) == r["rounds"] == 1 for r in got["rows"])
+
+
+def check_cow(path):
+    got = load(path, "cow-size")
+    check_fields(got["summary"], COW)
+    size = 4 << 20
+    sizes = [r["buffer"] for r in got["rows"] if r["name"] == "adaptive, increase"]
+    assert sizes == [0] + [size >> k for k in (8, 6, 4, 2, 0)], sizes
+
+
+def check_overhead(path):
+    got = load(path, "overhead")
+    assert set(got["summary"]) == {"memory", "disk"}, got["summary"]
+    for place in got["summary"]:
+        check_fields(got["summary"][place], OVERHEAD)
+        names = [r["name"] for r in got["rows"] if r["pool"] == place]
+        assert names == ["no checkpoint", "belay", "belay, 5 % memory", "synchronous write", "memcpy, background",
+                         "fork"], names
+
+
+CHECKS = (("freeze", check_freeze), ("access-order", check_order), ("cow-size", check_cow), ("overhead", check_overhead))
+
+
+def test_programs():
+    for name, check in CHECKS:
+        small()
+        done = bench(name, "--bytes", "4MiB", "--dir", "disk", "--memory-dir", "memory", "--quick", "--rounds", "1",
+                     "--json", "one.json")
+        check("one.json")
+        assert done.stderr == "" and "wanted" in done.stdout, done
+        assert os.listdir("disk") == os.listdir("memory") == []
+
+
 def test_all():
-    bench("all", *small("--quick", "--rounds", "2", "--json", "results")[1:])
-    check_raw("results/raw.json")
+    small()
+    bench("all", "--bytes", "4MiB", "--dir", "disk", "--memory-dir", "memory", "--quick", "--rounds", "1", "--json",
+          "results")
+    load("results/raw.json", "raw")
+    for name, check in CHECKS:
+        check(f"results/{name}.json")
     assert os.listdir("disk") == os.listdir("memory") == []
 
 
