@@ -9,7 +9,7 @@
 #include "work.h"
 #include <stdlib.h>
 
-#define CHECKPOINTS 3u
+#define CHECKPOINTS 2u
 #define INTERVAL    10u
 
 enum way { NONE, OURS, OURS_5, WRITE, COPY, FORK, WAYS };
