@@ -125,18 +125,26 @@ static int run_set(struct freeze *f, const char *field, double wanted)
         struct bench_case cases[] = {
                 {row(f, "checkpoint"), change, checkpoint, wait_commit, f, 0},
                 {row(f, "memcpy"), NULL, copy_all, NULL, f, 0},
+        };
+        /* Apart from the others: after a fork every page costs its first writer a fault, which
+         * would make memcpy look slow. */
+        struct bench_case others[] = {
                 {row(f, "fork"), NULL, fork_child, reap_child, f, 0},
                 {row(f, "synchronous write"), NULL, write_all, NULL, f, 0},
         };
         int rc = 0;
+        unsigned every = f->every;
         for (int i = 0; rc == 0 && i < STEADY_CHECKPOINTS; i++) {
+                f->every = i == 0 ? 1 : every; /* what the forks before left is undone */
                 change(f);
                 rc = checkpoint(f);
                 if (rc == 0)
                         rc = wait_commit(f);
         }
         if (rc == 0)
-                rc = bench_rounds(f->b, cases, 4);
+                rc = bench_rounds(f->b, cases, 2);
+        if (rc == 0)
+                rc = bench_rounds(f->b, others, 2);
         if (rc == 0)
                 bench_ratio_most(f->b, field, cases[0].row, cases[1].row, wanted);
         return rc;
