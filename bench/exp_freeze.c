@@ -17,7 +17,7 @@
 
 #define PAGE               (4 * KIB)
 #define HUGE_BYTES         (2 * MIB)
-#define STEADY_CHECKPOINTS 4
+#define STEADY_CHECKPOINTS 6
 
 struct freeze {
         struct bench *b;

@@ -242,11 +242,15 @@ struct belay_stats {
         uint64_t last_dirty;        /* … that may have changed                             */
         uint64_t last_direct;       /* … that were staged at the freeze                    */
         uint64_t last_ahead;        /* … that were copied ahead of the program             */
-        uint64_t last_ahead_missed; /* … and then not written during the commit          */
-        uint64_t last_waits, last_cows, last_avoided,
-                last_after; /* first writes, by what they met */
+        uint64_t last_ahead_missed; /* … and not yet written when their turn to be flushed came */
+        uint64_t last_patches;      /* single pages copied at the freeze, of units with few    */
+        /* First writes to units, by what they met during the commit: a wait, a copy, neither. */
+        uint64_t last_waits, last_cows, last_avoided;
+        uint64_t last_after; /* first writes after the commit before it, as its freeze found   */
         uint64_t last_faults;
-        uint64_t last_copy_peak; /* most bytes of copies at one time                    */
+        uint64_t last_scanned;   /* bytes looked at to find what had changed               */
+        uint64_t last_copied;    /* bytes copied in memory before they were written        */
+        uint64_t last_copy_peak; /* most bytes of copies at one time                       */
 };
 int belay_stats(struct belay *b, struct belay_stats *out); /* One thread at a time. */
 

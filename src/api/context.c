@@ -246,11 +246,14 @@ void context_stats(struct belay *b, struct belay_stats *out)
                 .last_direct = last.direct_units,
                 .last_ahead = last.ahead_units,
                 .last_ahead_missed = last.ahead_missed,
+                .last_patches = last.patches,
                 .last_waits = last.waits,
                 .last_cows = last.cows,
                 .last_avoided = last.avoided,
                 .last_after = last.after,
                 .last_faults = last.faults,
+                .last_scanned = last.scanned_bytes,
+                .last_copied = last.copied_bytes,
                 .last_copy_peak = last.copy_peak_bytes,
         };
 }

@@ -26,8 +26,9 @@ static const struct {
         FIELD(last_commit_ns),    FIELD(last_wait_ns),       FIELD(last_written),
         FIELD(last_data),         FIELD(last_unchanged),     FIELD(last_units),
         FIELD(last_dirty),        FIELD(last_direct),        FIELD(last_ahead),
-        FIELD(last_ahead_missed), FIELD(last_waits),         FIELD(last_cows),
-        FIELD(last_avoided),      FIELD(last_after),         FIELD(last_faults),
+        FIELD(last_ahead_missed), FIELD(last_patches),       FIELD(last_waits),
+        FIELD(last_cows),         FIELD(last_avoided),       FIELD(last_after),
+        FIELD(last_faults),       FIELD(last_scanned),       FIELD(last_copied),
         FIELD(last_copy_peak),
 };
 /* size and version are no fields; a new field of belay_stats must be added above. */

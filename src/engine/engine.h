@@ -59,8 +59,9 @@ struct epoch_stats {
         uint64_t version;
         uint64_t blocked_ns, commit_ns, wait_ns;
         uint64_t units, dirty_units, direct_units, ahead_units, ahead_missed;
+        uint64_t patches, patches_lost; /* pages copied at the freeze; blocks read back */
         uint64_t waits, cows, avoided, after, faults;
-        uint64_t copy_peak_bytes;
+        uint64_t scanned_bytes, copied_bytes, copy_peak_bytes;
         struct draft_result result;
 };
 void engine_stats(struct engine *e, struct epoch_stats *last, uint64_t *published, uint64_t *failed,

@@ -12,6 +12,21 @@ struct target {
         uint64_t key; /* smaller first                                     */
 };
 
+/* A page that was copied at the freeze. */
+struct patch {
+        uintptr_t page;
+        uint32_t region, slot;
+};
+
+/* Work cut into pieces, for the caller and the flusher, which is idle then. */
+struct shared_work {
+        int (*run)(void *arg, uint64_t piece);
+        void *arg;
+        uint64_t pieces;
+        _Atomic uint64_t next;
+        _Atomic int failed; /* the first error */
+};
+
 struct engine {
         struct engine_options options;
         struct pool *pool;
@@ -22,6 +37,8 @@ struct engine {
         pthread_mutex_t lock;
         pthread_cond_t changed;
         bool committing, stopping, has_thread;
+        struct shared_work *work; /* the flusher may help with this … */
+        bool helping;             /* … and is doing so                */
         plat_thread thread;
         struct version_status last;
         struct epoch_stats stats;
@@ -34,12 +51,19 @@ struct engine {
         struct epoch_stats epoch;
         struct target *plan; /* units to flush, sorted by key in the flusher */
         uint64_t plan_count, plan_capacity;
+        struct patch *patches; /* by region and address */
+        uint64_t patch_count, patch_used, patch_capacity;
+        uint8_t *block; /* where a patched block is put together */
+        uint64_t block_capacity;
         uint32_t *region_of; /* per span number: position of its region */
         uint32_t region_capacity;
 
         /* The version whose content the dirty marks are relative to; 0: everything is dirty. */
         uint64_t lineage;
 };
+
+/* epoch.c: returns when all pieces are done, with the first error. */
+int share_work(struct engine *e, struct shared_work *work);
 
 /* freeze.c */
 int freeze(struct engine *e);
@@ -50,6 +74,19 @@ int put_unit(struct engine *e, uint32_t region, uint64_t unit, const uint8_t *fr
 int flush(struct engine *e);
 /* After a failure: lets the program go on, whatever was not captured. */
 void flush_abandon(struct engine *e);
+
+/* patch.c */
+int patch_room(struct engine *e);
+/* Around collect: remembers which units were dirty before; then sets the mode to MODE_PATCH or
+ * MODE_KEEP. */
+void patch_carry(struct watch *w);
+void patch_candidates(struct watch *w);
+/* Is there room for the written pages of all candidates? */
+bool patch_fits(const struct engine *e);
+int patch_copy(struct engine *e);
+/* Stages what belongs to one copied page; 0 when there is none left, else 1. */
+int patch_step(struct engine *e);
+void patch_abandon(struct engine *e);
 
 /* order.c */
 void order_keys(struct engine *e);

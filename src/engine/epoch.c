@@ -58,9 +58,10 @@ static void end_capture(struct engine *e)
         struct guard *g = &e->tracker.guard;
         e->epoch.waits = atomic_exchange(&g->waits, 0);
         e->epoch.cows = atomic_exchange(&g->cows, 0);
-        e->epoch.avoided = atomic_exchange(&g->avoided, 0);
+        e->epoch.avoided += atomic_exchange(&g->avoided, 0);
         e->epoch.faults = atomic_exchange(&g->faults, 0);
         e->epoch.wait_ns = atomic_exchange(&g->wait_ns, 0);
+        e->epoch.copied_bytes = atomic_exchange(&g->copied_bytes, 0) + e->epoch.patches * PLAT_PAGE;
         e->epoch.copy_peak_bytes = atomic_exchange(&g->slots_peak, 0) * g->slot_bytes;
         atomic_store(&g->committing, false);
         atomic_fetch_add(&g->ended, 1);
@@ -134,13 +135,56 @@ static void settle(struct engine *e, int rc)
                 log_emit(BELAY_LOG_ERROR, "%s", err_text());
 }
 
+static void run_pieces(struct shared_work *work)
+{
+        uint64_t i;
+        while ((i = atomic_fetch_add(&work->next, 1)) < work->pieces) {
+                int none = 0;
+                int rc = work->run(work->arg, i);
+                if (rc)
+                        atomic_compare_exchange_strong(&work->failed, &none, rc);
+        }
+}
+
+/* The lock is held. */
+static void help(struct engine *e)
+{
+        struct shared_work *work = e->work;
+        e->helping = true;
+        pthread_mutex_unlock(&e->lock);
+        run_pieces(work);
+        pthread_mutex_lock(&e->lock);
+        e->helping = false;
+        e->work = NULL;
+        pthread_cond_broadcast(&e->changed);
+}
+
+int share_work(struct engine *e, struct shared_work *work)
+{
+        pthread_mutex_lock(&e->lock);
+        e->work = work;
+        pthread_cond_broadcast(&e->changed);
+        pthread_mutex_unlock(&e->lock);
+        run_pieces(work);
+        pthread_mutex_lock(&e->lock);
+        e->work = NULL;
+        while (e->helping)
+                pthread_cond_wait(&e->changed, &e->lock);
+        pthread_mutex_unlock(&e->lock);
+        return atomic_load(&work->failed);
+}
+
 static void *flusher(void *arg)
 {
         struct engine *e = arg;
         pthread_mutex_lock(&e->lock);
         for (;;) {
-                while (!e->committing && !e->stopping)
+                while (!e->committing && !e->stopping && !e->work)
                         pthread_cond_wait(&e->changed, &e->lock);
+                if (e->work) {
+                        help(e);
+                        continue;
+                }
                 if (!e->committing)
                         break;
                 pthread_mutex_unlock(&e->lock);
@@ -375,6 +419,8 @@ void engine_delete(struct engine **engine)
         pthread_cond_destroy(&e->changed);
         pthread_mutex_destroy(&e->lock);
         budget_free(e->options.budget, e->plan);
+        budget_free(e->options.budget, e->patches);
+        budget_free(e->options.budget, e->block);
         budget_free(e->options.budget, e->region_of);
         budget_free(e->options.budget, e);
 }

@@ -10,6 +10,8 @@
 /* Opening a run costs a system call and a TLB shootdown (10 µs with a second thread): not for less
  * than this. */
 #define OPEN_BYTES (UINT64_C(256) << 10)
+/* Where the boundaries of units are not those of huge pages, every run splits two of them. */
+#define OPEN_BYTES_SPLITTING (UINT64_C(32) << 20)
 
 struct cursor {
         uint64_t at;     /* next position in the plan         */
@@ -32,7 +34,13 @@ static int stage_copy(struct engine *e, uint32_t span, uint64_t u, uint32_t slot
 {
         struct guard *g = &e->tracker.guard;
         uint32_t region = e->region_of[span];
-        int rc = put_unit(e, region, u, g->slots + slot * g->slot_bytes);
+        const struct span *s = &e->regions->list[region]->watch->span;
+        const uint8_t *copy = g->slots + slot * g->slot_bytes;
+        /* Copied ahead, and the program has not come yet: the copy was not needed. */
+        e->epoch.ahead_missed +=
+                atomic_load(&s->access[u]) == ACCESS_NONE &&
+                memcmp(copy, (const void *)unit_begin(s, u), unit_length(s, u)) == 0;
+        int rc = put_unit(e, region, u, copy);
         atomic_store(&e->regions->list[region]->watch->span.state[u], UNIT_DONE);
         slot_give(g, slot);
         return rc < 0 ? rc : 0;
@@ -101,12 +109,19 @@ static void arm(struct engine *e, struct watch *w, uint64_t first, uint64_t coun
                 call_written(w, first, count);
 }
 
+/* Written in every epoch, as far as is known. A page that is watched costs a huge page its unity as
+ * soon as it is written: there, what was written once is not watched until it proves unchanged. */
+static bool is_hot(const struct watch *w, uint64_t u)
+{
+        return w->hot[u] >= (w->huge ? 1 : 2);
+}
+
 static void open_run(struct engine *e, struct watch *w, uint64_t first, uint64_t count)
 {
         for (uint64_t u = first; u < first + count;) {
-                bool hot = w->hot[u] >= 2;
+                bool hot = is_hot(w, u);
                 uint64_t end = u;
-                while (end < first + count && (w->hot[end] >= 2) == hot)
+                while (end < first + count && is_hot(w, end) == hot)
                         end++;
                 if (hot)
                         call_written(w, u, end - u);
@@ -114,7 +129,7 @@ static void open_run(struct engine *e, struct watch *w, uint64_t first, uint64_t
                         arm(e, w, u, end - u);
                 u = end;
         }
-        if (!units_open(&w->span, first, count))
+        if (!units_open(&w->span, first, count, w->ops->take != NULL))
                 atomic_store(&w->span.stuck, true);
         memset(w->mode + first, MODE_OPENED, count);
 }
@@ -123,6 +138,21 @@ static bool can_open(const struct watch *w, uint64_t u)
 {
         return w->mode[u] == MODE_FLUSH &&
                (atomic_load(&w->span.state[u]) & UNIT_KIND) == UNIT_DONE;
+}
+
+/* Opening a part of a huge page splits it, and then every page of it costs what a small one does.
+ * Leaves the units that make up whole huge pages; returns how many bytes are worth it. */
+static uint64_t trim_to_huge(const struct span *s, uint64_t *first, uint64_t *end)
+{
+        uint64_t offset = s->start % PLAT_HUGE_PAGE;
+        if (offset % s->unit_bytes)
+                return OPEN_BYTES_SPLITTING;
+        uint64_t before = (PLAT_HUGE_PAGE - offset) / s->unit_bytes; /* units up to the first one */
+        uint64_t per_page = max_u64(PLAT_HUGE_PAGE / s->unit_bytes, 1);
+        before %= per_page;
+        *first = *first <= before ? before : before + align_up(*first - before, per_page);
+        *end = *end < before ? before : before + (*end - before) / per_page * per_page;
+        return PLAT_HUGE_PAGE;
 }
 
 static void open_behind(struct engine *e, uint32_t region, uint64_t u)
@@ -136,7 +166,10 @@ static void open_behind(struct engine *e, uint32_t region, uint64_t u)
                 first--;
         while (end < w->span.units && can_open(w, end))
                 end++;
-        if ((end - first) * w->span.unit_bytes >= OPEN_BYTES)
+        uint64_t least = OPEN_BYTES;
+        if (w->huge)
+                least = trim_to_huge(&w->span, &first, &end);
+        if (end > first && (end - first) * w->span.unit_bytes >= least)
                 open_run(e, w, first, end - first);
 }
 
@@ -171,7 +204,8 @@ static void open_span(struct engine *e, struct watch *w)
         }
         /* Clean units between dirty ones may have been protected with them; and single openings may
          * have failed for lack of mappings. One call for all of it joins the pieces again. */
-        (void)units_open(&w->span, 0, w->span.units);
+        if (w->protected)
+                (void)units_open(&w->span, 0, w->span.units, false);
         atomic_store(&w->span.stuck, false);
 }
 
@@ -193,9 +227,12 @@ static void keep_clean(struct engine *e)
         for (uint32_t i = 0; i < e->regions->count; i++) {
                 const struct region *r = e->regions->list[i];
                 uint64_t per_unit = r->watch->span.unit_bytes / r->desc.block_bytes;
-                for (uint64_t block = 0; block < region_blocks(&r->desc); block++)
-                        if (r->watch->mode[block / per_unit] == MODE_KEEP)
+                for (uint64_t block = 0; block < region_blocks(&r->desc); block++) {
+                        uint8_t mode = r->watch->mode[block / per_unit];
+                        if (mode == MODE_KEEP ||
+                            (mode == MODE_PATCH && !draft_has(e->draft, i, block)))
                                 draft_keep(e->draft, i, block);
+                }
         }
 }
 
@@ -213,6 +250,10 @@ static int flush_one(struct engine *e, struct cursor *c)
                 c->left--;
                 return stage_copy(e, span, unit, slot);
         }
+        /* Before anything is opened and watched anew, which would take marks away that it needs. */
+        int patched = patch_step(e);
+        if (patched)
+                return patched < 0 ? patched : 0;
         if (next_planned(e, c, &region, &unit)) {
                 c->left--;
                 int rc = stage_claimed(e, region, unit);
@@ -236,16 +277,68 @@ static uint64_t unstaged(const struct engine *e)
         return count;
 }
 
+/* Units that were opened behind the flusher and have been written since: no fault tells of them. */
+static void count_avoided(struct engine *e)
+{
+        for (uint32_t i = 0; i < e->regions->count; i++) {
+                struct watch *w = e->regions->list[i]->watch;
+                for (uint64_t u = 0; w->ops->written && u < w->span.units; u++) {
+                        uint8_t none = ACCESS_NONE;
+                        if (w->mode[u] == MODE_OPENED && !atomic_load(&w->span.written[u]) &&
+                            atomic_load(&w->span.access[u]) == ACCESS_NONE &&
+                            w->ops->written(&e->tracker, w, unit_begin(&w->span, u),
+                                            unit_begin(&w->span, u) + unit_length(&w->span, u)) >
+                                    0 &&
+                            atomic_compare_exchange_strong(&w->span.access[u], &none,
+                                                           ACCESS_AVOIDED))
+                                e->epoch.avoided++;
+                }
+        }
+}
+
+/* A region that is written all over in every epoch is dense; one that is no longer is scanned. */
+static void adapt(struct engine *e)
+{
+        if (e->options.policy == POLICY_SYNC || e->tracker.trap.uffd < 0)
+                return;
+        for (uint32_t i = 0; i < e->regions->count; i++) {
+                const struct watch *w = e->regions->list[i]->watch;
+                uint64_t units = 0;
+                uint64_t often = 0;
+                for (uint64_t u = 0; u < w->span.units; u++) {
+                        units += w->hot[u] >= 1;
+                        often += is_hot(w, u);
+                }
+                bool dense = w->ops == &tracker_scan && often * 4 >= w->span.units * 3;
+                bool sparse = w->ops == &tracker_dense && units * 2 < w->span.units;
+                if (!dense && !sparse)
+                        continue;
+                log_emit(BELAY_LOG_DEBUG, "region '%s' is written %s",
+                         e->regions->list[i]->desc.name, dense ? "all over" : "here and there");
+                tracker_change(&e->tracker, e->regions->list[i],
+                               dense ? &tracker_dense : &tracker_scan);
+        }
+}
+
 int flush(struct engine *e)
 {
         struct cursor c = {.left = unstaged(e)};
+        for (uint32_t i = 0; c.left > 0 && i < e->regions->count; i++)
+                tracker_look_at_pages(&e->tracker, e->regions->list[i]->watch);
         order_plan(e);
         while (c.left > 0) {
                 int rc = flush_one(e, &c);
                 if (rc)
                         return rc;
         }
+        int rc;
+        while ((rc = patch_step(e)) > 0)
+                continue;
+        if (rc)
+                return rc;
+        count_avoided(e);
         open_rest(e);
+        adapt(e);
         keep_clean(e);
         return 0;
 }
@@ -279,6 +372,7 @@ void flush_abandon(struct engine *e)
                 while ((atomic_load(&w->span.state[e->plan[i].unit]) & UNIT_KIND) == UNIT_BUSY)
                         plat->sleep_ns(20000);
         }
+        patch_abandon(e);
         await_copies(g);
         for (uint32_t i = 0; i < e->regions->count; i++) {
                 struct watch *w = e->regions->list[i]->watch;

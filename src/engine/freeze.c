@@ -2,6 +2,7 @@
  * is captured, protect what is flushed later.
  *
  *   KEEP    not written since the version before, which has it: nothing to do
+ *   PATCH   few of its pages were written: those are copied (patch.c)
  *   DIRECT  staged right here: cannot be protected (edges, small or untracked regions), or too
  * little to be worth it FLUSH   protected, and captured by the flusher or, if the program is
  * faster, by the fault handler */
@@ -14,6 +15,8 @@
 /* More runs than this are protected as one: a system call each, and mappings are split no further
  * than needed. */
 #define MAX_RUNS 256u
+/* What one thread protects at a time when two do it. */
+#define SHARE_BYTES (UINT64_C(16) << 20)
 /* Most bytes copied ahead of the program at the freeze: some milliseconds. */
 #define AHEAD_BYTES (UINT64_C(16) << 20)
 
@@ -96,11 +99,15 @@ static int collect(struct engine *e)
                 tracker_forget(&e->tracker);
         for (uint32_t i = 0; i < e->regions->count; i++) {
                 struct watch *w = e->regions->list[i]->watch;
+                patch_carry(w);
                 int rc = w->ops->collect(&e->tracker, w);
                 if (rc)
                         return err_set(rc, "region '%s': what was written cannot be found out: %s",
                                        e->regions->list[i]->desc.name, code_text(rc));
+                e->epoch.scanned_bytes += w->ops->scans ? w->span.bytes : 0;
+                patch_candidates(w);
                 order_begin_epoch(e, w, e->frozen_before_ns);
+                w->protected = false;
                 e->region_of[w->span.number] = i;
         }
         return 0;
@@ -110,6 +117,7 @@ static int collect(struct engine *e)
 static void decide(struct engine *e)
 {
         uint64_t bytes = 0;
+        bool patch = patch_fits(e);
         e->plan_count = 0;
         for (uint32_t i = 0; i < e->regions->count; i++) {
                 struct watch *w = e->regions->list[i]->watch;
@@ -122,6 +130,9 @@ static void decide(struct engine *e)
                         }
                         w->dirty[u] = 1;
                         e->epoch.dirty_units++;
+                        if (patch && w->mode[u] == MODE_PATCH && whole_pages(s, u) &&
+                            can_keep(e, i, u))
+                                continue;
                         w->mode[u] = w->ops->traps && whole_pages(s, u) ? MODE_FLUSH : MODE_DIRECT;
                         if (w->mode[u] == MODE_DIRECT)
                                 continue;
@@ -149,10 +160,15 @@ static int put_direct(struct engine *e)
                 for (uint64_t u = 0; u < w->span.units; u++) {
                         if (w->mode[u] != MODE_DIRECT)
                                 continue;
+                        /* Watched from before it is read on, where that costs the program nothing.
+                         */
+                        bool watched = w->ops->take && whole_pages(&w->span, u) &&
+                                       w->ops->arm(&e->tracker, w, u, 1) == 0;
                         int rc = put_unit(e, i, u, (const uint8_t *)unit_begin(&w->span, u));
                         if (rc < 0)
                                 return rc;
-                        call_written(w, u);
+                        if (!watched)
+                                call_written(w, u);
                         e->epoch.direct_units++;
                 }
         }
@@ -167,6 +183,32 @@ static uint64_t count_runs(const struct watch *w)
         return runs;
 }
 
+struct protection {
+        struct engine *e;
+        struct watch *w;
+        uint64_t first, end, piece_units;
+};
+
+static int protect_piece(void *arg, uint64_t piece)
+{
+        const struct protection *p = arg;
+        uint64_t first = p->first + piece * p->piece_units;
+        return p->w->ops->protect(&p->e->tracker, p->w, first,
+                                  min_u64(p->piece_units, p->end - first));
+}
+
+/* Units [first, end). Every page costs some 80 ns, so two threads do it where they can. */
+static int protect_run(struct engine *e, struct watch *w, uint64_t first, uint64_t end)
+{
+        uint64_t piece = max_u64(SHARE_BYTES / w->span.unit_bytes, 1);
+        struct protection p = {e, w, first, end, w->ops->shares ? piece : end - first};
+        if (end - first < 4 * p.piece_units)
+                return w->ops->protect(&e->tracker, w, first, end - first);
+        struct shared_work work = {
+                .run = protect_piece, .arg = &p, .pieces = div_up(end - first, p.piece_units)};
+        return share_work(e, &work);
+}
+
 /* Protects all units to be flushed. The kernel refuses when a process has too many mappings; what
  * could not be protected is then staged here and now. */
 static int protect(struct engine *e, struct watch *w)
@@ -174,6 +216,7 @@ static int protect(struct engine *e, struct watch *w)
         const struct span *s = &w->span;
         uint64_t runs = count_runs(w);
         uint64_t u = 0;
+        w->protected = runs > 0;
         while (u < s->units) {
                 while (u < s->units && w->mode[u] != MODE_FLUSH)
                         u++;
@@ -184,7 +227,7 @@ static int protect(struct engine *e, struct watch *w)
                         end = s->units;
                 if (u == end)
                         break;
-                int rc = w->ops->protect(&e->tracker, w, u, end - u);
+                int rc = protect_run(e, w, u, end);
                 if (rc)
                         return rc;
                 u = end;
@@ -308,6 +351,8 @@ int freeze(struct engine *e)
         if (rc == 0)
                 rc = tracker_set_slots(
                         &e->tracker, e->options.policy == POLICY_SYNC ? 0 : e->options.copy_bytes);
+        if (rc == 0)
+                rc = patch_room(e);
         if (rc == 0 && e->tracker.ops->traps)
                 rc = faults_ready();
         if (rc == 0)
@@ -315,11 +360,15 @@ int freeze(struct engine *e)
         if (rc)
                 return rc;
         decide(e);
-        rc = put_direct(e);
+        guard_begin(&e->tracker.guard);
+        /* In this order: what is staged is watched anew, and so may be a page that it shares with a
+         * unit whose written pages are looked up here. */
+        rc = patch_copy(e);
+        if (rc == 0)
+                rc = put_direct(e);
         if (rc)
                 return rc;
         order_keys(e);
-        guard_begin(&e->tracker.guard);
         copy_ahead(e);
         if (e->options.policy == POLICY_SYNC) {
                 for (uint32_t i = 0; i < e->regions->count; i++)

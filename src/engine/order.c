@@ -78,22 +78,24 @@ void order_plan(struct engine *e)
 void order_begin_epoch(struct engine *e, struct watch *w, uint64_t before_ns)
 {
         struct span *s = &w->span;
-        (void)e;
         for (uint64_t u = 0; u < s->units; u++) {
                 uint8_t access = atomic_load(&s->access[u]);
-                if (access != ACCESS_NONE) {
+                uint64_t when = atomic_load(&s->when_ns[u]);
+                e->epoch.after += access == ACCESS_AFTER || (access == ACCESS_NONE && w->dirty[u]);
+                if (access != ACCESS_NONE && when != 0) {
                         w->last_access[u] = access;
-                        uint64_t when = atomic_load(&s->when_ns[u]);
                         w->last_when_ns[u] = when > before_ns ? when - before_ns : 0;
                 } else if (!w->dirty[u]) {
                         w->last_access[u] = ACCESS_NONE;
                 } else if (w->last_access[u] == ACCESS_NONE) {
                         /* Written without a fault: after the commit, or behind the flusher. When is
                          * not known; what was known from earlier epochs stays. */
-                        w->last_access[u] = ACCESS_AFTER;
+                        w->last_access[u] = access != ACCESS_NONE ? access : ACCESS_AFTER;
                         w->last_when_ns[u] = UINT64_MAX >> 5;
                 }
-                w->hot[u] = w->dirty[u] ? (uint8_t)min_u64(w->hot[u] + 1u, 255) : 0;
+                w->hot[u] = w->dirty[u] && w->mode[u] != MODE_PATCH
+                                    ? (uint8_t)min_u64(w->hot[u] + 1u, 255)
+                                    : 0;
                 atomic_store_explicit(&s->access[u], ACCESS_NONE, memory_order_relaxed);
                 atomic_store_explicit(&s->when_ns[u], 0, memory_order_relaxed);
                 atomic_store_explicit(&s->written[u], 0, memory_order_relaxed);

@@ -51,15 +51,18 @@ struct watch {
         uint8_t *hot;           /* per unit: epochs in a row in which it was written       */
         uint8_t *mode;          /* per unit: how this commit captures it, enum mode       */
         uint32_t *place;        /* per unit: position in the flush order                  */
-        uint64_t written_pages; /* seen by the last collect                               */
+        uint32_t *pages;        /* per unit: written pages, if the tracker knows           */
+        bool protected;         /* by this commit: something has to be opened              */
+        bool huge;              /* mostly in huge pages                                    */
 };
 
-enum mode { MODE_KEEP, MODE_DIRECT, MODE_FLUSH, MODE_OPENED };
+enum mode { MODE_KEEP, MODE_DIRECT, MODE_FLUSH, MODE_OPENED, MODE_PATCH };
 
 struct tracker {
         const struct tracker_ops *ops;
         struct budget *budget;
         struct plat_track kernel;
+        struct plat_track trap; /* scan: for regions that are written all over */
         struct guard guard;
         struct watch **watches; /* by span number; NULL where a region is gone */
         uint32_t count, capacity;
@@ -71,7 +74,9 @@ struct tracker {
 struct tracker_ops {
         size_t size;
         const char *name;
-        bool traps; /* protect works                                                          */
+        bool traps;  /* protect works                                                          */
+        bool shares; /* several threads may protect at once                                   */
+        bool scans;  /* collect looks at all of the memory, or at the kernel's marks of it     */
         bool needs_faults; /* writes are seen by faults only: a unit stays protected until it is
                               written */
         int (*open)(struct tracker *t);
@@ -82,10 +87,18 @@ struct tracker_ops {
         int (*collect)(struct tracker *t, struct watch *w);
         /* Writes fault from now on. */
         int (*protect)(struct tracker *t, struct watch *w, uint64_t first, uint64_t count);
+        /* Pages of units [first, first + count) that were written since they were armed, from
+         * address *at on, and arms them in the same step; may be NULL. Returns how many ranges
+         * it put into t->ranges. */
+        int (*take)(struct tracker *t, struct watch *w, uint64_t first, uint64_t count,
+                    uint64_t *at);
+        /* Has any page of [low, high) been written since it was armed? With `take` only. */
+        int (*written)(struct tracker *t, struct watch *w, uint64_t low, uint64_t high);
         /* Begins to watch for writes anew. With needs_faults that is to protect. */
         int (*arm)(struct tracker *t, struct watch *w, uint64_t first, uint64_t count);
 };
-extern const struct tracker_ops tracker_scan, tracker_uffd, tracker_mprotect, tracker_hash;
+extern const struct tracker_ops tracker_scan, tracker_dense, tracker_uffd, tracker_mprotect,
+        tracker_hash;
 
 #define SCAN_RANGES 4096u
 
@@ -98,6 +111,11 @@ void tracker_close(struct tracker *t);
 /* A region is there, is gone, has changed its place or size. No commit may be running. */
 int tracker_watch(struct tracker *t, struct region *r);
 void tracker_unwatch(struct tracker *t, struct region *r);
+/* Watches a region in another way from now on: scan or dense. Every unit must be captured and open,
+ * and counts as written. */
+void tracker_change(struct tracker *t, struct region *r, const struct tracker_ops *ops);
+/* Looks again whether the region is in huge pages. */
+void tracker_look_at_pages(struct tracker *t, struct watch *w);
 /* The fault handler is in place, whatever the program installed since. */
 int faults_ready(void);
 /* Everything counts as changed again. */

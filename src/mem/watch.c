@@ -81,12 +81,12 @@ void spans_remove(const struct span *s)
                 memmove(t->spans + at, old->spans + at + 1, (old->count - at - 1) * sizeof(s));
                 t->count = old->count - 1;
                 /* Before the table without it: a handler that misses it knows of the removal. */
-                atomic_fetch_add(&span_removals, 1);
+                atomic_fetch_add(&span_changes, 1);
                 if (fresh)
                         publish(fresh);
                 else
                         atomic_store(&span_table_now, old);
-                atomic_fetch_add(&span_removals, 1);
+                atomic_fetch_add(&span_changes, 1);
         }
         pthread_mutex_unlock(&registry_lock);
 }
@@ -131,7 +131,7 @@ int faults_ready(void)
 static int watch_arrays(struct tracker *t, struct watch *w)
 {
         uint64_t n = max_u64(w->span.units, 1);
-        uint64_t bytes = n * (8 + 8 + 4 + 4 + 6);
+        uint64_t bytes = n * (8 + 8 + 4 + 4 + 4 + 6);
         uint8_t *p = budget_alloc(t->budget, bytes, "the unit table");
         if (!p)
                 return -ENOMEM;
@@ -139,12 +139,13 @@ static int watch_arrays(struct tracker *t, struct watch *w)
         w->last_when_ns = (void *)(p + n * 8);
         w->span.state = (void *)(p + n * 16);
         w->place = (void *)(p + n * 20);
-        w->span.access = (void *)(p + n * 24);
-        w->span.written = (void *)(p + n * 25);
-        w->dirty = p + n * 26;
-        w->last_access = p + n * 27;
-        w->hot = p + n * 28;
-        w->mode = p + n * 29;
+        w->pages = (void *)(p + n * 24);
+        w->span.access = (void *)(p + n * 28);
+        w->span.written = (void *)(p + n * 29);
+        w->dirty = p + n * 30;
+        w->last_access = p + n * 31;
+        w->hot = p + n * 32;
+        w->mode = p + n * 33;
         memset(w->dirty, 1, n);
         return 0;
 }
@@ -154,6 +155,7 @@ static void place_span(struct tracker *t, const struct region *r, struct span *s
         uintptr_t start = (uintptr_t)r->ptr;
         uintptr_t end = start + r->desc.bytes;
         s->guard = &t->guard;
+        atomic_store(&s->uffd, -1);
         s->start = start;
         s->bytes = r->desc.bytes;
         s->unit_bytes = max_u64(t->unit_bytes, r->desc.block_bytes);
@@ -231,6 +233,39 @@ int tracker_watch(struct tracker *t, struct region *r)
         return 0;
 }
 
+#define LOOKS 16u
+
+void tracker_look_at_pages(struct tracker *t, struct watch *w)
+{
+        uint64_t bytes = w->span.high - w->span.low;
+        uint32_t huge = 0;
+        for (uint32_t i = 0; bytes >= PLAT_HUGE_PAGE && i < LOOKS; i++)
+                huge += track_is_huge(&t->kernel, w->span.low + i * (bytes / LOOKS));
+        w->huge = huge > LOOKS / 2;
+}
+
+static void take_off(struct tracker *t, struct watch *w)
+{
+        spans_remove(&w->span);
+        await_none(&t->guard.inside);
+}
+
+/* A fault that is on its way finds another trap than the one it came from, and is repeated. */
+void tracker_change(struct tracker *t, struct region *r, const struct tracker_ops *ops)
+{
+        struct watch *w = r->watch;
+        for (uint64_t u = 0; u < w->span.units; u++)
+                atomic_store(&w->span.written[u], 1);
+        w->ops->remove(t, w);
+        atomic_fetch_add(&span_changes, 1);
+        int rc = ops->add(t, w);
+        w->ops = ops;
+        if (rc) {
+                take_off(t, w);
+                weaken(w, r, rc);
+        }
+}
+
 void tracker_unwatch(struct tracker *t, struct region *r)
 {
         struct watch *w = r->watch;
@@ -238,8 +273,7 @@ void tracker_unwatch(struct tracker *t, struct region *r)
                 return;
         if (w->ops != &tracker_hash) {
                 w->ops->remove(t, w);
-                spans_remove(&w->span);
-                await_none(&t->guard.inside);
+                take_off(t, w);
         }
         t->watches[w->span.number] = NULL;
         budget_free(t->budget, w->span.when_ns);
@@ -324,6 +358,7 @@ void tracker_close(struct tracker *t)
 {
         free_slots(t);
         track_close(&t->kernel);
+        track_close(&t->trap);
         budget_free(t->budget, t->watches);
         budget_free(t->budget, t->ranges);
 }

@@ -10,7 +10,8 @@
 
 #include "base/base.h"
 
-#define PLAT_PAGE 4096u
+#define PLAT_PAGE      4096u
+#define PLAT_HUGE_PAGE (2u << 20)
 
 struct plat_stat {
         uint64_t bytes;
@@ -164,6 +165,8 @@ int track_remove(const struct plat_track *t, const void *p, uint64_t bytes);
  * bytes. */
 int track_scan(const struct plat_track *t, const void *p, uint64_t bytes, bool reset, uint64_t *at,
                struct plat_range *ranges, uint32_t room);
+/* Is there a huge page at this address? */
+bool track_is_huge(const struct plat_track *t, uintptr_t address);
 /* Forgets that pages were written. */
 int track_reset(const struct plat_track *t, const void *p, uint64_t bytes);
 /* For a tracker that is not async. */

@@ -20,6 +20,7 @@ struct scan_arg {
 #define SCAN_RESET      1u /* write-protect what matches   */
 #define SCAN_CHECK      2u /* fail where that cannot be    */
 #define PAGE_IS_WRITTEN 2u
+#define PAGE_IS_HUGE    64u
 
 int track_open(struct plat_track *t, bool async)
 {
@@ -79,9 +80,27 @@ int track_scan(const struct plat_track *t, const void *p, uint64_t bytes, bool r
                 .return_mask = PAGE_IS_WRITTEN,
         };
         int n = plat->ioctl(t->pagemap, SCAN_REQUEST, &arg);
+        /* What the kernel says where it ended may be a place it has gone past (seen with Linux 6.18
+         * and more than 512 ranges). Only a full array means that there is more. */
         if (n >= 0)
-                *at = arg.walk_end;
+                *at = (uint32_t)n < room ? arg.end : ranges[n - 1].end;
         return n;
+}
+
+bool track_is_huge(const struct plat_track *t, uintptr_t address)
+{
+        struct plat_range range;
+        uintptr_t page = address - address % PLAT_PAGE;
+        struct scan_arg arg = {
+                .size = sizeof(arg),
+                .start = page,
+                .end = page + PLAT_PAGE,
+                .vec = (uintptr_t)&range,
+                .vec_len = 1,
+                .category_mask = PAGE_IS_HUGE,
+                .return_mask = PAGE_IS_HUGE,
+        };
+        return t->pagemap >= 0 && plat->ioctl(t->pagemap, SCAN_REQUEST, &arg) == 1;
 }
 
 int track_reset(const struct plat_track *t, const void *p, uint64_t bytes)

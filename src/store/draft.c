@@ -233,6 +233,33 @@ void draft_keep(struct draft *d, uint32_t region, uint64_t block)
                 share(d, region, block, old);
 }
 
+bool draft_has(const struct draft *d, uint32_t region, uint64_t block)
+{
+        const struct leaf *l = d->v->regions[region].leaves[block / LEAF_ENTRIES];
+        return l->entries[block % LEAF_ENTRIES].offset != 0;
+}
+
+int draft_read_old(struct draft *d, uint32_t region, uint64_t block, void *to)
+{
+        struct pool *p = d->p;
+        const struct region_desc *desc = &d->v->regions[region].desc;
+        const struct leaf_entry *old = old_entry(d, region, block);
+        uint32_t bytes = block_length(desc, block);
+        int rc = media_read_now(p->media, to, bytes, old->offset);
+        if (rc == 0 && !hash_equal(hash_bytes(to, bytes), old->hash))
+                rc = BELAY_E_DATA;
+        if (rc == 0)
+                return 0;
+        rc = err_set(rc, "region '%s', block %llu of version %llu cannot be read: %s", desc->name,
+                     (unsigned long long)block, (unsigned long long)d->base->number, code_text(rc));
+        /* Without a word to the log: this is the flusher's way (engine/flush.c), and the failure of
+         * the commit says it. */
+        struct version *base = pool_find_version(p, d->base->number);
+        base->flags |= VERSION_DAMAGED;
+        printable(err_text(), base->damage, sizeof(base->damage));
+        return rc;
+}
+
 int draft_put(struct draft *d, uint32_t region, uint64_t block, const void *from)
 {
         struct stored_region *r = &d->v->regions[region];

@@ -113,6 +113,11 @@ bool draft_can_keep(const struct draft *d, uint32_t region, uint64_t block);
 /* The block is as it was in that version; its content is not looked at. Only where draft_can_keep.
  */
 void draft_keep(struct draft *d, uint32_t region, uint64_t block);
+/* Has the block been put or kept? */
+bool draft_has(const struct draft *d, uint32_t region, uint64_t block);
+/* Reads the block as it was in that version, and checks it; a version that turns out to be damaged
+ * is marked. Only where draft_can_keep. */
+int draft_read_old(struct draft *d, uint32_t region, uint64_t block, void *to);
 /* Copies the block, hashes the copy, and writes it, unless the version before has the same content
  * there: then 1. The source may change as soon as this returns. */
 int draft_put(struct draft *d, uint32_t region, uint64_t block, const void *from);

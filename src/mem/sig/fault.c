@@ -10,7 +10,7 @@
 
 _Atomic(struct span_table *) span_table_now;
 _Atomic uint32_t span_table_readers;
-_Atomic uint32_t span_removals;
+_Atomic uint32_t span_changes;
 _Atomic uint32_t guard_forks;
 
 /* ---- slots --------------------------------------------------------------------------------- */
@@ -77,6 +77,7 @@ void guard_begin(struct guard *g)
         atomic_store(&g->avoided, 0);
         atomic_store(&g->faults, 0);
         atomic_store(&g->wait_ns, 0);
+        atomic_store(&g->copied_bytes, 0);
         atomic_store(&g->slots_peak, 0);
         atomic_store(&g->committing, true);
 }
@@ -104,6 +105,7 @@ void unit_copy(struct span *s, uint64_t u, uint32_t slot)
 {
         struct guard *g = s->guard;
         memcpy(g->slots + slot * g->slot_bytes, (const void *)unit_begin(s, u), unit_length(s, u));
+        atomic_fetch_add(&g->copied_bytes, unit_length(s, u));
         unit_finish(s, u, UNIT_COPIED | slot << UNIT_SLOT_SHIFT);
         copied_push(g, slot, (uint64_t)s->number << 32 | u);
 }
@@ -116,32 +118,35 @@ static bool captured(const struct span *s, uint64_t u)
 
 static long open_pages(const struct span *s, uintptr_t low, uintptr_t high)
 {
-        return s->guard->uffd >= 0 ? raw_unprotect(s->guard->uffd, low, high - low)
-                                   : raw_mprotect(low, high - low, true);
+        int uffd = atomic_load(&s->uffd);
+        return uffd >= 0 ? raw_unprotect(uffd, low, high - low)
+                         : raw_mprotect(low, high - low, true);
 }
 
 /* The neighbour `u` shares a page that is about to open: if that may be, its bytes in the page can
- * be written without a fault from now on, and what the kernel remembers of the page is forgotten
- * when the neighbour is armed. So it is called written. */
-static bool open_shared(struct span *s, uint64_t u)
+ * be written without a fault from now on. Unless the kernel remembers that, it is called written.
+ */
+static bool open_shared(struct span *s, uint64_t u, bool remembered)
 {
         if (!captured(s, u))
                 return false;
-        atomic_store(&s->written[u], 1);
+        if (!remembered)
+                atomic_store(&s->written[u], 1);
         return true;
 }
 
 /* Both neighbours of a shared page look at each other after they are captured, so at least one of
  * them opens it. */
-bool units_open(struct span *s, uint64_t first, uint64_t count)
+bool units_open(struct span *s, uint64_t first, uint64_t count, bool remembered)
 {
         uintptr_t low = unit_begin(s, first);
         uintptr_t high = unit_begin(s, first + count - 1) + unit_length(s, first + count - 1);
         if (low % PLAT_PAGE)
-                low = first == 0 || open_shared(s, first - 1) ? low - low % PLAT_PAGE
-                                                              : align_up(low, PLAT_PAGE);
+                low = first == 0 || open_shared(s, first - 1, remembered)
+                              ? low - low % PLAT_PAGE
+                              : align_up(low, PLAT_PAGE);
         if (high % PLAT_PAGE)
-                high = first + count == s->units || open_shared(s, first + count)
+                high = first + count == s->units || open_shared(s, first + count, remembered)
                                ? align_up(high, PLAT_PAGE)
                                : high - high % PLAT_PAGE;
         low = max_u64(low, s->low);
@@ -253,7 +258,7 @@ static void admit_span(struct span *s, uintptr_t low, uintptr_t high)
                 atomic_store(&s->written[u], 1);
         }
         atomic_store(&s->guard->newest, ((uint64_t)s->number << 32 | last) + 1);
-        if (!units_open(s, first, last - first + 1))
+        if (!units_open(s, first, last - first + 1, false))
                 unstick(s);
 }
 
@@ -301,15 +306,16 @@ bool guard_admit(uintptr_t p, uint64_t bytes)
         return ours;
 }
 
-/* A span may have been removed between the fault and here: its pages are open then, and repeating
- * the write shows it. Once for each removal: a fault that comes again is not ours. */
-static bool just_removed(void)
+/* A span may have been removed between the fault and here, or have got another trap: its pages are
+ * open then, and repeating the write shows it. Once for each change: a fault that comes again is
+ * not ours. */
+static bool just_changed(void)
 {
         static _Thread_local uint32_t seen __attribute__((tls_model("initial-exec")));
-        uint32_t removals = atomic_load(&span_removals);
-        if (seen == removals)
+        uint32_t changes = atomic_load(&span_changes);
+        if (seen == changes)
                 return false;
-        seen = removals;
+        seen = changes;
         return true;
 }
 
@@ -317,11 +323,11 @@ bool guard_fault(uintptr_t address, bool bus)
 {
         struct span *s = span_enter(address, address + 1);
         if (!s)
-                return just_removed();
+                return just_changed();
         struct guard *g = s->guard;
-        bool ours = bus == (g->uffd >= 0);
+        bool ours = bus == (atomic_load(&s->uffd) >= 0);
         if (ours)
                 admit_span(s, address, address + 1);
         span_leave(g);
-        return ours;
+        return ours || just_changed();
 }

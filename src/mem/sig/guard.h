@@ -48,13 +48,13 @@ struct span {
         _Atomic uint64_t *when_ns; /* per unit: first write seen in this epoch               */
         _Atomic uint8_t *written;  /* per unit: written since the freeze, as faults tell     */
         _Atomic bool stuck;        /* pages could not be opened singly; they open at the end */
+        _Atomic int uffd;          /* faults come from this userfaultfd; -1: from mprotect   */
 };
 
 struct guard {
         _Atomic bool committing;
         _Atomic uint32_t inside; /* handlers at work: spans and slots may not go away       */
         uint32_t forks;          /* guard_forks when it was made; else it is the parent's   */
-        int uffd;                /* faults come from this userfaultfd; -1: from mprotect   */
         uint8_t *slots;
         uint64_t slot_bytes;
         uint32_t slot_count;
@@ -68,7 +68,7 @@ struct guard {
         _Atomic uint32_t waited_at;
         _Atomic uint32_t ended;  /* futex: counts finished commits                         */
         _Atomic uint64_t newest; /* the unit whose fault came last, as in waited[]         */
-        _Atomic uint64_t waits, cows, avoided, faults, wait_ns;
+        _Atomic uint64_t waits, cows, avoided, faults, wait_ns, copied_bytes;
 };
 
 /* What the handler finds spans in: sorted by address, never changed after it is published. A
@@ -81,7 +81,7 @@ struct span_table {
 };
 extern _Atomic(struct span_table *) span_table_now;
 extern _Atomic uint32_t span_table_readers;
-extern _Atomic uint32_t span_removals; /* spans taken out of the table so far */
+extern _Atomic uint32_t span_changes; /* spans removed, or trapped in another way, so far */
 /* How many forks lie between the first process and this one. In a child the memory of its parent's
  * guards belongs to no commit: faults only open pages. */
 extern _Atomic uint32_t guard_forks;
@@ -112,8 +112,10 @@ void unit_copy(struct span *s, uint64_t u, uint32_t slot);
 void unit_finish(struct span *s, uint64_t u, uint32_t state);
 /* Lets writes to all captured units among [first, first + count) through. Pages that also hold
  * bytes of a unit that is not captured stay protected. False if the kernel would not split the
- * mapping any further: nothing may have been opened. */
-bool units_open(struct span *s, uint64_t first, uint64_t count);
+ * mapping any further: nothing may have been opened. Units beside them whose pages open with them
+ * are called written, unless the kernel remembers what is written and arming looks at it first
+ * (`remembered`). */
+bool units_open(struct span *s, uint64_t first, uint64_t count, bool remembered);
 /* Lets writes to all of it through; every unit counts as written. Only when no unit needs its
  * protection any more. */
 void span_open(struct span *s);

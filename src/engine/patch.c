@@ -1,0 +1,264 @@
+/* patch.c: units of which only a few pages were written. Those pages are copied at the freeze, and
+ * nothing is protected: the program goes on without a fault, and the kernel may write too.
+ *
+ * A block of the version is made of its copied pages and, for the rest, of the program's memory. A
+ * page that was not written since the version before is the same as there; should the program write
+ * it before the flusher has read it, the tracker says so afterwards, and the page is taken from
+ * that version instead. So the block is exact whatever the program does.
+ *
+ *   freeze   take: which pages were written, and watch them anew, in one step; copy them
+ *   flusher  read the block ─ lay the copies over it ─ was any other page written? ─► the old block
+ *
+ * Copies lie in slots of the copy buffer, in order of address, and go back as they are used. */
+#include "engine/engine_int.h"
+#include <errno.h>
+
+static uint64_t pages_per_slot(const struct engine *e)
+{
+        return e->tracker.guard.slot_bytes / PLAT_PAGE;
+}
+
+/* Some slots are left for units that are flushed. */
+static uint64_t capacity(const struct engine *e)
+{
+        return e->tracker.guard.slot_count * UINT64_C(3) / 4 * pages_per_slot(e);
+}
+
+int patch_room(struct engine *e)
+{
+        uint64_t wanted = capacity(e);
+        uint64_t block = 0;
+        for (uint32_t i = 0; i < e->regions->count; i++)
+                block = max_u64(block, e->regions->list[i]->desc.block_bytes);
+        if (wanted > e->patch_capacity) {
+                void *p = budget_resize(e->options.budget, e->patches, wanted * sizeof(*e->patches),
+                                        "the copied pages");
+                if (!p)
+                        return -ENOMEM;
+                e->patches = p;
+                e->patch_capacity = wanted;
+        }
+        if (block > e->block_capacity) {
+                void *p = budget_resize(e->options.budget, e->block, block, "a block");
+                if (!p)
+                        return -ENOMEM;
+                e->block = p;
+                e->block_capacity = block;
+        }
+        return 0;
+}
+
+void patch_carry(struct watch *w)
+{
+        memcpy(w->mode, w->dirty, w->span.units);
+}
+
+void patch_candidates(struct watch *w)
+{
+        for (uint64_t u = 0; u < w->span.units; u++) {
+                /* Known page by page: not from a commit that failed, nor by decree. */
+                bool known = w->ops->take && !w->mode[u] && !atomic_load(&w->span.written[u]);
+                uint64_t pages = unit_length(&w->span, u) / PLAT_PAGE;
+                w->mode[u] = known && w->pages[u] > 0 && w->pages[u] * UINT64_C(4) <= pages
+                                     ? MODE_PATCH
+                                     : MODE_KEEP;
+        }
+}
+
+bool patch_fits(const struct engine *e)
+{
+        uint64_t pages = 0;
+        if (e->options.policy == POLICY_SYNC)
+                return false;
+        for (uint32_t i = 0; i < e->regions->count; i++) {
+                const struct watch *w = e->regions->list[i]->watch;
+                for (uint64_t u = 0; u < w->span.units; u++)
+                        pages += w->mode[u] == MODE_PATCH ? w->pages[u] : 0;
+        }
+        return pages <= capacity(e);
+}
+
+/* ---- at the freeze --------------------------------------------------------------------------- */
+
+static uint8_t *copy_of(const struct engine *e, uint64_t i)
+{
+        const struct guard *g = &e->tracker.guard;
+        return g->slots + e->patches[i].slot * g->slot_bytes + i % pages_per_slot(e) * PLAT_PAGE;
+}
+
+/* The units that a page lies in, [*first, *end). */
+static void units_of(const struct span *s, uintptr_t page, uint64_t *first, uint64_t *end)
+{
+        *first = (max_u64(page, s->start) - s->start) / s->unit_bytes;
+        *end = (min_u64(page + PLAT_PAGE, s->start + s->bytes) - 1 - s->start) / s->unit_bytes + 1;
+}
+
+/* There was no room for a page: its units are flushed as a whole. */
+static void give_up(struct engine *e, uint32_t region, uintptr_t page)
+{
+        struct watch *w = e->regions->list[region]->watch;
+        uint64_t u;
+        uint64_t end;
+        for (units_of(&w->span, page, &u, &end); u < end; u++) {
+                if (w->mode[u] != MODE_PATCH && w->mode[u] != MODE_KEEP)
+                        continue;
+                w->mode[u] = MODE_FLUSH;
+                w->dirty[u] = 1;
+                e->plan[e->plan_count++] = (struct target){region, (uint32_t)u, 0};
+        }
+}
+
+static void copy_page(struct engine *e, uint32_t region, uintptr_t page)
+{
+        struct guard *g = &e->tracker.guard;
+        struct watch *w = e->regions->list[region]->watch;
+        uint64_t i = e->patch_count;
+        int64_t slot = 0;
+        if (i < e->patch_capacity)
+                slot = i % pages_per_slot(e) ? (int64_t)e->patches[i - 1].slot : slot_take(g);
+        if (i == e->patch_capacity || slot < 0) {
+                give_up(e, region, page);
+                return;
+        }
+        e->patches[i] = (struct patch){page, region, (uint32_t)slot};
+        e->patch_count++;
+        memcpy(copy_of(e, i), (const void *)page, PLAT_PAGE);
+        uint64_t u;
+        uint64_t end;
+        for (units_of(&w->span, page, &u, &end); u < end; u++)
+                if (w->mode[u] == MODE_KEEP) { /* written since it was looked at */
+                        w->mode[u] = MODE_PATCH;
+                        w->dirty[u] = 1;
+                }
+}
+
+static int copy_run(struct engine *e, uint32_t region, uint64_t first, uint64_t count)
+{
+        struct watch *w = e->regions->list[region]->watch;
+        uint64_t at = 0;
+        int n;
+        do {
+                n = w->ops->take(&e->tracker, w, first, count, &at);
+                for (int i = 0; i < n; i++)
+                        for (uint64_t p = e->tracker.ranges[i].start; p < e->tracker.ranges[i].end;
+                             p += PLAT_PAGE)
+                                copy_page(e, region, p);
+        } while (n > 0);
+        return n;
+}
+
+static bool in_run(const struct watch *w, uint64_t u)
+{
+        return w->mode[u] == MODE_PATCH || w->mode[u] == MODE_KEEP;
+}
+
+static int copy_region(struct engine *e, uint32_t region)
+{
+        const struct watch *w = e->regions->list[region]->watch;
+        for (uint64_t u = 0; u < w->span.units;) {
+                uint64_t end = u;
+                bool any = false;
+                for (; end < w->span.units && in_run(w, end); end++)
+                        any |= w->mode[end] == MODE_PATCH;
+                int rc = any ? copy_run(e, region, u, end - u) : 0;
+                if (rc < 0)
+                        return err_set(rc, "region '%s': what was written cannot be found out: %s",
+                                       e->regions->list[region]->desc.name, code_text(rc));
+                u = max_u64(end, u + 1);
+        }
+        return 0;
+}
+
+int patch_copy(struct engine *e)
+{
+        e->patch_count = e->patch_used = 0;
+        for (uint32_t i = 0; i < e->regions->count; i++) {
+                int rc = e->regions->list[i]->watch->ops->take ? copy_region(e, i) : 0;
+                if (rc)
+                        return rc;
+        }
+        e->epoch.patches = e->patch_count;
+        return 0;
+}
+
+/* ---- in the flusher -------------------------------------------------------------------------- */
+
+/* Lays the copies from number i on over e->block, which stands for [begin, end) of the memory. */
+static void overlay(struct engine *e, uint64_t i, uintptr_t begin, uintptr_t end)
+{
+        uint32_t region = e->patches[i].region;
+        for (; i < e->patch_count && e->patches[i].region == region && e->patches[i].page < end;
+             i++) {
+                uintptr_t low = max_u64(e->patches[i].page, begin);
+                uintptr_t high = min_u64(e->patches[i].page + PLAT_PAGE, end);
+                memcpy(e->block + (low - begin), copy_of(e, i) + (low - e->patches[i].page),
+                       high - low);
+        }
+}
+
+/* Has a page of [begin, end) been written since the freeze that there is no copy of? */
+static int lost_page(struct engine *e, uint64_t i, uintptr_t begin, uintptr_t end)
+{
+        struct watch *w = e->regions->list[e->patches[i].region]->watch;
+        int n = w->ops->written(&e->tracker, w, begin, end);
+        for (int k = 0; k < n; k++)
+                for (uint64_t p = e->tracker.ranges[k].start; p < e->tracker.ranges[k].end;
+                     p += PLAT_PAGE) {
+                        uint64_t j = i;
+                        while (j < e->patch_count && e->patches[j].page < p)
+                                j++;
+                        if (j == e->patch_count || e->patches[j].page != p)
+                                return 1;
+                }
+        return n < 0 ? n : 0;
+}
+
+/* Block number `block`; copy number i is the first one that lies in it. */
+static int put_block(struct engine *e, uint64_t i, uint64_t block)
+{
+        uint32_t region = e->patches[i].region;
+        const struct region *r = e->regions->list[region];
+        uintptr_t begin = (uintptr_t)r->ptr + block * r->desc.block_bytes;
+        uintptr_t end = begin + block_length(&r->desc, block);
+        memcpy(e->block, (const void *)begin, end - begin);
+        int lost = lost_page(e, i, begin, end);
+        if (lost < 0)
+                return err_set(lost, "region '%s': what was written cannot be found out: %s",
+                               r->desc.name, code_text(lost));
+        int rc = lost ? draft_read_old(e->draft, region, block, e->block) : 0;
+        if (rc)
+                return rc;
+        e->epoch.patches_lost += (uint64_t)lost;
+        overlay(e, i, begin, end);
+        rc = draft_put(e->draft, region, block, e->block);
+        return rc < 0 ? rc : 0;
+}
+
+int patch_step(struct engine *e)
+{
+        if (e->patch_used == e->patch_count)
+                return 0;
+        uint64_t i = e->patch_used++;
+        const struct patch *p = &e->patches[i];
+        const struct region *r = e->regions->list[p->region];
+        uint64_t size = r->desc.block_bytes;
+        uint64_t per_unit = r->watch->span.unit_bytes / size;
+        uintptr_t start = (uintptr_t)r->ptr;
+        uint64_t last = (min_u64(p->page + PLAT_PAGE, start + r->desc.bytes) - 1 - start) / size;
+        int rc = 0;
+        for (uint64_t b = (max_u64(p->page, start) - start) / size; rc == 0 && b <= last; b++)
+                if (r->watch->mode[b / per_unit] == MODE_PATCH &&
+                    !draft_has(e->draft, p->region, b))
+                        rc = put_block(e, i, b);
+        if ((i + 1) % pages_per_slot(e) == 0 || i + 1 == e->patch_count)
+                slot_give(&e->tracker.guard, p->slot);
+        return rc ? rc : 1;
+}
+
+void patch_abandon(struct engine *e)
+{
+        for (uint64_t i = e->patch_used; i < e->patch_count; i++)
+                if ((i + 1) % pages_per_slot(e) == 0 || i + 1 == e->patch_count)
+                        slot_give(&e->tracker.guard, e->patches[i].slot);
+        e->patch_used = e->patch_count;
+}
