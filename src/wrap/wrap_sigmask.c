@@ -1,0 +1,102 @@
+/* wrap_sigmask.c: no thread of the program blocks SIGSEGV or SIGBUS.
+ *
+ * A fault whose signal is blocked ends the process at once, and programs do block all signals in
+ * their threads and handlers. So the two never get into a mask; what the program asked for is
+ * remembered and reported. That begins when the library is loaded: a thread that was started before
+ * the first region may write to it later, and its mask is out of reach then.
+ *
+ * What changes for the program: a SIGSEGV or SIGBUS sent by kill() cannot be held back or taken by
+ * sigwait(). A thread starts with nothing asked for, though its creator had. */
+#include "wrap/wrap_int.h"
+
+#define ASKED_SEGV 1u
+#define ASKED_BUS  2u
+
+static _Thread_local unsigned asked __attribute__((tls_model("initial-exec")));
+static _Atomic uint8_t asked_in_handler[NSIG];
+
+static unsigned wanted(const sigset_t *set)
+{
+        return (sigismember(set, SIGSEGV) == 1 ? ASKED_SEGV : 0) |
+               (sigismember(set, SIGBUS) == 1 ? ASKED_BUS : 0);
+}
+
+static void restore_asked(sigset_t *set, unsigned bits)
+{
+        if (bits & ASKED_SEGV)
+                (void)sigaddset(set, SIGSEGV);
+        if (bits & ASKED_BUS)
+                (void)sigaddset(set, SIGBUS);
+}
+
+const sigset_t *wrap_unblock(const sigset_t *set, sigset_t *room)
+{
+        if (!set || wanted(set) == 0)
+                return set;
+        *room = *set;
+        (void)sigdelset(room, SIGSEGV);
+        (void)sigdelset(room, SIGBUS);
+        return room;
+}
+
+/* The old set comes by way of the stack: the kernel changes the mask before it would find that it
+ * cannot deliver. */
+int pthread_sigmask(int how, const sigset_t *restrict set, sigset_t *restrict old)
+{
+        sigset_t room;
+        sigset_t before;
+        const sigset_t *use = how == SIG_UNBLOCK ? set : wrap_unblock(set, &room);
+        unsigned bits = set ? wanted(set) : 0;
+        unsigned asked_before = asked;
+        int rc = NEXT(pthread_sigmask)(how, use, &before);
+        if (rc)
+                return rc;
+        if (set)
+                asked = how == SIG_SETMASK ? bits : how == SIG_BLOCK ? asked | bits : asked & ~bits;
+        if (old) {
+                restore_asked(&before, asked_before);
+                *old = before;
+        }
+        return 0;
+}
+
+int sigprocmask(int how, const sigset_t *restrict set, sigset_t *restrict old)
+{
+        int rc = pthread_sigmask(how, set, old);
+        if (rc == 0)
+                return 0;
+        errno = rc;
+        return -1;
+}
+
+int sigsuspend(const sigset_t *set)
+{
+        sigset_t room;
+        return NEXT(sigsuspend)(wrap_unblock(set, &room));
+}
+
+/* libc copies the old action in user mode, so its buffer needs no care; the mask of a handler
+ * does. */
+int sigaction(int number, const struct sigaction *restrict act, struct sigaction *restrict old)
+{
+        struct sigaction local;
+        unsigned before = 0;
+        unsigned bits = 0;
+        bool valid = number > 0 && number < NSIG;
+        if (valid)
+                before = atomic_load(&asked_in_handler[number]);
+        if (act) {
+                local = *act;
+                bits = wanted(&local.sa_mask);
+                (void)sigdelset(&local.sa_mask, SIGSEGV);
+                (void)sigdelset(&local.sa_mask, SIGBUS);
+        }
+        int rc = NEXT(sigaction)(number, act ? &local : NULL, old);
+        if (rc || !valid)
+                return rc;
+        if (old)
+                restore_asked(&old->sa_mask, before);
+        if (act)
+                atomic_store(&asked_in_handler[number], (uint8_t)bits);
+        return 0;
+}
