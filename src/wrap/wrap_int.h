@@ -71,7 +71,7 @@ static inline void *next_at(enum next which)
         return p ? p : next_find(which);
 }
 /* The function of that name that the program would have called without us. */
-#define NEXT(name) ((__typeof__(&name))next_at(NEXT_##name))
+#define NEXT(name) ((__typeof__(&(name)))next_at(NEXT_##name))
 
 /* False as long as the process never had a region that traps writes. */
 static inline bool wrap_active(void)

@@ -97,7 +97,7 @@ int uname(struct utsname *out)
  * after it has looked at the buffer itself. */
 clock_t times(struct tms *out)
 {
-        struct tms local;
+        struct tms local = {0};
         if (!wrap_covers(out, sizeof(*out)))
                 return NEXT(times)(out);
         clock_t r = NEXT(times)(&local);
@@ -120,7 +120,8 @@ int getrusage(__rusage_who_t who, struct rusage *out)
 int getsockopt(int fd, int level, int name, void *restrict value, socklen_t *restrict length)
 {
         int r;
-        if (!wrap_covers(length, sizeof(*length)) && !wrap_covers(value, length ? *length : 0))
+        /* No option is longer; a length that cannot be read is the kernel's matter. */
+        if (!length || (!wrap_covers(length, sizeof(*length)) && !wrap_covers(value, 256)))
                 return NEXT(getsockopt)(fd, level, name, value, length);
         socklen_t bytes = *length;
         (void)wrap_admit(value, bytes);

@@ -5,7 +5,7 @@
 
 int pipe(int fds[2])
 {
-        int local[2];
+        int local[2] = {-1, -1};
         if (!wrap_covers(fds, sizeof(local)))
                 return NEXT(pipe)(fds);
         int r = NEXT(pipe)(local);
@@ -16,7 +16,7 @@ int pipe(int fds[2])
 
 int pipe2(int fds[2], int flags)
 {
-        int local[2];
+        int local[2] = {-1, -1};
         if (!wrap_covers(fds, sizeof(local)))
                 return NEXT(pipe2)(fds, flags);
         int r = NEXT(pipe2)(local, flags);
@@ -27,7 +27,7 @@ int pipe2(int fds[2], int flags)
 
 int socketpair(int domain, int type, int protocol, int fds[2])
 {
-        int local[2];
+        int local[2] = {-1, -1};
         if (!wrap_covers(fds, sizeof(local)))
                 return NEXT(socketpair)(domain, type, protocol, fds);
         int r = NEXT(socketpair)(domain, type, protocol, local);
@@ -39,40 +39,37 @@ int socketpair(int domain, int type, int protocol, int fds[2])
 /* ---- children ----------------------------------------------------------------------------------
  */
 
-pid_t waitpid(pid_t pid, int *status, int options)
+/* libc's other two are this one. */
+static pid_t reap(pid_t pid, int *status, int options, struct rusage *usage)
 {
+        __typeof__(&(wait4)) next = NEXT(wait4);
         int local = 0;
-        if (!wrap_covers(status, sizeof(local)))
-                return NEXT(waitpid)(pid, status, options);
-        pid_t r = NEXT(waitpid)(pid, &local, options);
-        if (r > 0)
-                *status = local;
-        return r;
-}
-
-pid_t wait(int *status)
-{
-        int local = 0;
-        if (!wrap_covers(status, sizeof(local)))
-                return NEXT(wait)(status);
-        pid_t r = NEXT(wait)(&local);
-        if (r > 0)
-                *status = local;
-        return r;
-}
-
-pid_t wait4(pid_t pid, int *status, int options, struct rusage *usage)
-{
-        int local = 0;
-        struct rusage used;
-        if (!wrap_covers(status, sizeof(local)) && !wrap_covers(usage, sizeof(used)))
-                return NEXT(wait4)(pid, status, options, usage);
-        pid_t r = NEXT(wait4)(pid, &local, options, &used);
+        struct rusage used = {.ru_maxrss = 0};
+        pid_t r = next(pid, &local, options, &used);
         if (r > 0 && status)
                 *status = local;
         if (r > 0 && usage)
                 *usage = used;
         return r;
+}
+
+pid_t waitpid(pid_t pid, int *status, int options)
+{
+        return wrap_covers(status, sizeof(*status)) ? reap(pid, status, options, NULL)
+                                                    : NEXT(waitpid)(pid, status, options);
+}
+
+pid_t wait(int *status)
+{
+        return wrap_covers(status, sizeof(*status)) ? reap(-1, status, 0, NULL)
+                                                    : NEXT(wait)(status);
+}
+
+pid_t wait4(pid_t pid, int *status, int options, struct rusage *usage)
+{
+        if (!wrap_covers(status, sizeof(*status)) && !wrap_covers(usage, sizeof(*usage)))
+                return NEXT(wait4)(pid, status, options, usage);
+        return reap(pid, status, options, usage);
 }
 
 int waitid(idtype_t kind, id_t id, siginfo_t *info, int options)

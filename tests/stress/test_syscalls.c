@@ -92,21 +92,23 @@ static void test_streams(void)
         CHECK_EQ(fread_unlocked(p, 1, 100000, f), 100000);
         CHECK_MEM(p, data + LARGE, 100000);
         fclose(f);
-        CHECK((f = fmemopen(lines, sizeof(lines) - 1, "r")) != NULL);
+        FILE *one = fmemopen(lines, sizeof(lines) - 1, "r");
+        CHECK(one != NULL);
         char *line = at(64);
-        CHECK(fgets(line, 64, f) == line);
+        CHECK(fgets(line, 64, one) == line);
         CHECK_STR(line, "one\n");
-        fclose(f);
-        CHECK((f = fmemopen(lines, sizeof(lines) - 1, "r")) != NULL);
+        fclose(one);
+        FILE *two = fmemopen(lines, sizeof(lines) - 1, "r");
+        CHECK(two != NULL);
         char **text = AT(char *);
         size_t *room = AT(size_t);
         *text = NULL;
         *room = 0;
-        CHECK_EQ(getline(text, room, f), 4);
-        CHECK_EQ(getdelim(text, room, 'o', f), 3);
+        CHECK_EQ(getline(text, room, two), 4);
+        CHECK_EQ(getdelim(text, room, 'o', two), 3);
         CHECK_STR(*text, "two");
         free(*text);
-        fclose(f);
+        fclose(two);
 }
 
 static void test_random(void)
