@@ -398,6 +398,47 @@ static void set(struct belay_config *c, const char *key, const char *value)
                 check_failed(__FILE__, __LINE__, "%s", belay_error());
 }
 
+/* Calls that sleep through the freeze deliver afterwards. */
+static int sleeping_pipe[2], sleeping_pair[2];
+
+static void *read_pipe(void *to)
+{
+        CHECK_EQ(read(sleeping_pipe[0], to, 5000), 5000);
+        return NULL;
+}
+
+static void *receive_datagram(void *to)
+{
+        CHECK_EQ(recv(sleeping_pair[1], to, 2000, 0), 2000);
+        return NULL;
+}
+
+static void run_sleepers(struct belay *b, const char *path)
+{
+        uint8_t *to[2] = {region + BYTES - 100000, region + BYTES - 200000};
+        pthread_t threads[2];
+        CHECK_EQ(pipe(sleeping_pipe), 0);
+        CHECK_EQ(socketpair(AF_UNIX, SOCK_DGRAM, 0, sleeping_pair), 0);
+        CHECK_EQ(pthread_create(&threads[0], NULL, read_pipe, to[0]), 0);
+        CHECK_EQ(pthread_create(&threads[1], NULL, receive_datagram, to[1]), 0);
+        CHECK_EQ(usleep(50000), 0);
+        memset(region, 0xa5, BYTES);
+        memcpy(shadow, region, BYTES);
+        CHECK_EQ(belay_checkpoint(b), 0);
+        CHECK_EQ(write(sleeping_pipe[1], data, 5000), 5000);
+        CHECK_EQ(send(sleeping_pair[0], data, 2000, 0), 2000);
+        for (int i = 0; i < 2; i++)
+                CHECK_EQ(pthread_join(threads[i], NULL), 0);
+        CHECK_MEM(to[0], data, 5000);
+        CHECK_MEM(to[1], data, 2000);
+        CHECK_EQ(belay_wait(b, 0, BELAY_FOREVER), 0);
+        compare(path, belay_version(b));
+        for (int i = 0; i < 2; i++) {
+                close(sleeping_pipe[i]);
+                close(sleeping_pair[i]);
+        }
+}
+
 static void run(const char *tracker, const char *buffer)
 {
         static void (*const tests[])(void) = {test_files,  test_streams,     test_random,
@@ -443,6 +484,7 @@ static void run(const char *tracker, const char *buffer)
                 /* Between commits too: some trackers keep memory protected. */
                 tests[i]();
         }
+        run_sleepers(b, path);
         printf("  %s buffer %s: %llu calls, %llu faults and admissions; %llu of %zu commits "
                "outlasted the calls\n",
                tracker, buffer, (unsigned long long)calls, (unsigned long long)faults,
