@@ -147,7 +147,13 @@ void *belay_ptr(struct belay *b, const char *name);
  *
  * Writes that page tracking cannot see: those of devices and other processes (RDMA, io_uring into
  * registered buffers, a second mapping of the same pages). A region that is written so must be
- * marked with BELAY_UNTRACKED. */
+ * marked with BELAY_UNTRACKED.
+ *
+ * System calls may write to regions at any time (read, recv, fread, stat, pipe, …) if the program
+ * is linked with the shared library, which stands before libc for them. The archive does not; and
+ * ioctl, aio, syscall(2) and streams whose own buffer is in a region are left alone: while a
+ * version is flushed, and with the trackers uffd and mprotect always, these may fail with EFAULT.
+ * SIGSEGV and SIGBUS cannot be blocked. */
 int belay_checkpoint(struct belay *b);
 
 /* Whether now is the time for a checkpoint. 1: yes, until belay_checkpoint is called; 0: no. What
