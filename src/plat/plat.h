@@ -188,6 +188,17 @@ long raw_unprotect(int uffd, uintptr_t p, uint64_t bytes);
  * holds a lock.
  */
 int faults_catch(bool (*resolve)(uintptr_t address, bool bus));
+/* sigaction() for SIGSEGV and SIGBUS as the program means it: about what comes after `resolve`.
+ * Thread-safe, and safe in a signal handler. */
+struct sigaction;
+int faults_change(int number, const struct sigaction *act, struct sigaction *old);
+/* How the action of the process itself is set; to be replaced where sigaction() leads to
+ * faults_change. */
+typedef int sigaction_call(int number, const struct sigaction *restrict act,
+                           struct sigaction *restrict old);
+extern sigaction_call *faults_sigaction;
+/* The two, as the kernel writes a set of signals. */
+#define FAULT_SIGNALS (UINT64_C(1) << (SIGSEGV - 1) | UINT64_C(1) << (SIGBUS - 1))
 
 /* ---- children ----------------------------------------------------------------------------------
  */

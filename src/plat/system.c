@@ -267,7 +267,8 @@ static int sys_thread_start(void *(*fn)(void *arg), void *arg, plat_thread *out)
         sigset_t all;
         sigset_t before;
         pthread_t thread;
-        /* The program's signals are the program's threads' business; a fault is the thread's own. */
+        /* The program's signals are the program's threads' business; a fault is the thread's own.
+         */
         sigfillset(&all);
         sigdelset(&all, SIGSEGV);
         sigdelset(&all, SIGBUS);

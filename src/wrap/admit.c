@@ -2,7 +2,8 @@
  *
  * The kernel answers a system call that would write to a protected page with EFAULT or a short
  * transfer instead of a signal. So the library defines the libc functions that hand buffers to the
- * kernel; the program's calls find ours first. There are three kinds of wrapper:
+ * kernel; the program's calls find ours first. There are three kinds of
+ * wrapper:
  *
  *   admit    transfers (read, recv, fread …): the buffer is opened as a write by the program would,
  *            then the call is made. A short transfer cannot happen that way.
@@ -10,6 +11,9 @@
  *            number, so the buffer is opened and the call repeated. Costs nothing otherwise.
  *   bounce   calls whose effect would be lost with the result (accept, waitpid, small reads …): the
  *            kernel writes to the stack, the result is copied in user mode, where faults work.
+ *
+ * Besides, calls that would take our faults or our protection away: wrap_sigaction.c,
+ * wrap_sigmask.c, wrap_map.c.
  *
  * Guarantees
  *  1. Without regions a wrapper costs one load and an indirect call.
@@ -60,6 +64,8 @@ __attribute__((constructor)) static void find_all(void)
 {
         for (enum next i = 0; i < NEXT_COUNT; i++)
                 (void)next_at(i);
+        faults_sigaction = NEXT(sigaction);
+        wrap_unblock_inherited();
 }
 
 /* ---- spans -------------------------------------------------------------------------------------
@@ -114,7 +120,7 @@ bool wrap_covers(void *p, size_t bytes)
 
 static void open_pages(uintptr_t p, uint64_t bytes)
 {
-        uint64_t mask = ~((UINT64_C(1) << (SIGSEGV - 1)) | (UINT64_C(1) << (SIGBUS - 1)));
+        uint64_t mask = ~FAULT_SIGNALS;
         uint64_t before = 0;
         (void)raw_call(SYS_rt_sigprocmask, SIG_BLOCK, (long)&mask, (long)&before, sizeof(mask), 0,
                        0);
@@ -136,6 +142,16 @@ bool wrap_force(void *p, size_t bytes)
         if (!wrap_covers(p, bytes))
                 return false;
         open_pages((uintptr_t)p, clip(p, bytes));
+        return true;
+}
+
+bool wrap_admit_pages(void *p, size_t bytes)
+{
+        uintptr_t at = (uintptr_t)p;
+        bytes = wrap_active() ? min_u64(bytes, UINTPTR_MAX - PLAT_PAGE - at) : 0;
+        if (bytes == 0 || look(at, bytes) == OUTSIDE)
+                return false;
+        open_pages(at, bytes);
         return true;
 }
 

@@ -5,9 +5,11 @@
 #include "mem/mem.h"
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/select.h>
@@ -32,7 +34,9 @@
         X(uname) X(times) X(getrusage) X(wait) X(waitpid) X(wait4) X(waitid) \
         X(poll) X(ppoll) X(select) X(pselect) X(epoll_wait) X(epoll_pwait) \
         X(nanosleep) X(clock_nanosleep) \
-        X(sigaction) X(sigprocmask) X(pthread_sigmask) X(sigsuspend) \
+        X(sigaction) X(signal) X(__sysv_signal) \
+        X(sigprocmask) X(pthread_sigmask) X(pthread_attr_setsigmask_np) X(sigsuspend) \
+        X(madvise) X(mprotect) X(pkey_mprotect) \
         X(__read_chk) X(__pread_chk) X(__pread64_chk) X(__recv_chk) X(__recvfrom_chk) \
         X(__fread_chk) X(__fread_unlocked_chk) X(__readlink_chk) X(__readlinkat_chk) \
         X(__getcwd_chk) X(__poll_chk) X(__ppoll_chk)
@@ -84,6 +88,8 @@ bool wrap_covers(void *p, size_t bytes);
 bool wrap_admit(void *p, size_t bytes);
 /* The same after an EFAULT, whatever the unit table says. errno is kept. */
 bool wrap_force(void *p, size_t bytes);
+/* For calls that are about whole pages, of any number; whatever the unit table says. */
+bool wrap_admit_pages(void *p, size_t bytes);
 bool wrap_admit_vector(const struct iovec *iov, size_t count, bool force);
 
 /* A freeze of another thread may protect the buffer again between admission and the call: then the
@@ -103,6 +109,11 @@ bool wrap_admit_vector(const struct iovec *iov, size_t count, bool force);
 
 /* A set without the signals our faults need; NULL stays NULL. */
 const sigset_t *wrap_unblock(const sigset_t *set, sigset_t *room);
+/* Which of the two a set has, and a set with them put back. */
+enum { ASKED_SEGV = 1, ASKED_BUS = 2 };
+unsigned wrap_asked(const sigset_t *set);
+void wrap_restore(sigset_t *set, unsigned asked);
+void wrap_unblock_inherited(void);
 
 #pragma GCC visibility pop
 

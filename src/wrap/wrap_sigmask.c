@@ -9,19 +9,15 @@
  * sigwait(). A thread starts with nothing asked for, though its creator had. */
 #include "wrap/wrap_int.h"
 
-#define ASKED_SEGV 1u
-#define ASKED_BUS  2u
-
 static _Thread_local unsigned asked __attribute__((tls_model("initial-exec")));
-static _Atomic uint8_t asked_in_handler[NSIG];
 
-static unsigned wanted(const sigset_t *set)
+unsigned wrap_asked(const sigset_t *set)
 {
         return (sigismember(set, SIGSEGV) == 1 ? ASKED_SEGV : 0) |
                (sigismember(set, SIGBUS) == 1 ? ASKED_BUS : 0);
 }
 
-static void restore_asked(sigset_t *set, unsigned bits)
+void wrap_restore(sigset_t *set, unsigned bits)
 {
         if (bits & ASKED_SEGV)
                 (void)sigaddset(set, SIGSEGV);
@@ -31,7 +27,7 @@ static void restore_asked(sigset_t *set, unsigned bits)
 
 const sigset_t *wrap_unblock(const sigset_t *set, sigset_t *room)
 {
-        if (!set || wanted(set) == 0)
+        if (!set || wrap_asked(set) == 0)
                 return set;
         *room = *set;
         (void)sigdelset(room, SIGSEGV);
@@ -46,7 +42,7 @@ int pthread_sigmask(int how, const sigset_t *restrict set, sigset_t *restrict ol
         sigset_t room;
         sigset_t before;
         const sigset_t *use = how == SIG_UNBLOCK ? set : wrap_unblock(set, &room);
-        unsigned bits = set ? wanted(set) : 0;
+        unsigned bits = set ? wrap_asked(set) : 0;
         unsigned asked_before = asked;
         int rc = NEXT(pthread_sigmask)(how, use, &before);
         if (rc)
@@ -54,7 +50,7 @@ int pthread_sigmask(int how, const sigset_t *restrict set, sigset_t *restrict ol
         if (set)
                 asked = how == SIG_SETMASK ? bits : how == SIG_BLOCK ? asked | bits : asked & ~bits;
         if (old) {
-                restore_asked(&before, asked_before);
+                wrap_restore(&before, asked_before);
                 *old = before;
         }
         return 0;
@@ -69,34 +65,23 @@ int sigprocmask(int how, const sigset_t *restrict set, sigset_t *restrict old)
         return -1;
 }
 
+/* The parent may have left the two blocked over exec. What it wanted is reported as the program's
+ * own wish. */
+void wrap_unblock_inherited(void)
+{
+        sigset_t now;
+        if (NEXT(pthread_sigmask)(SIG_SETMASK, NULL, &now) == 0 && wrap_asked(&now))
+                (void)pthread_sigmask(SIG_SETMASK, &now, NULL);
+}
+
+int pthread_attr_setsigmask_np(pthread_attr_t *attr, const sigset_t *set)
+{
+        sigset_t room;
+        return NEXT(pthread_attr_setsigmask_np)(attr, wrap_unblock(set, &room));
+}
+
 int sigsuspend(const sigset_t *set)
 {
         sigset_t room;
         return NEXT(sigsuspend)(wrap_unblock(set, &room));
-}
-
-/* libc copies the old action in user mode, so its buffer needs no care; the mask of a handler
- * does. */
-int sigaction(int number, const struct sigaction *restrict act, struct sigaction *restrict old)
-{
-        struct sigaction local;
-        unsigned before = 0;
-        unsigned bits = 0;
-        bool valid = number > 0 && number < NSIG;
-        if (valid)
-                before = atomic_load(&asked_in_handler[number]);
-        if (act) {
-                local = *act;
-                bits = wanted(&local.sa_mask);
-                (void)sigdelset(&local.sa_mask, SIGSEGV);
-                (void)sigdelset(&local.sa_mask, SIGBUS);
-        }
-        int rc = NEXT(sigaction)(number, act ? &local : NULL, old);
-        if (rc || !valid)
-                return rc;
-        if (old)
-                restore_asked(&old->sa_mask, before);
-        if (act)
-                atomic_store(&asked_in_handler[number], (uint8_t)bits);
-        return 0;
 }
