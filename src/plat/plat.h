@@ -96,6 +96,9 @@ struct plat_calls {
         void (*signal_release)(unsigned kind);
         uint32_t (*signal_count)(unsigned kind);
 
+        /* Threads of this process that block SIGSEGV or SIGBUS: how many. */
+        int (*deaf_threads)(void);
+
         int (*process_id)(void);
         int (*process_exists)(int pid); /* 1, 0 */
         uint64_t (*started_ns)(void);   /* when this process began, on the clock of now_ns */

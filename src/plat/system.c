@@ -414,6 +414,7 @@ const struct plat_calls plat_system = {
         .signal_catch = signal_system_catch,
         .signal_release = signal_system_release,
         .signal_count = signal_system_count,
+        .deaf_threads = deaf_system_threads,
         .process_id = sys_process_id,
         .process_exists = sys_process_exists,
         .started_ns = sys_started_ns,

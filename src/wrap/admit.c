@@ -2,8 +2,7 @@
  *
  * The kernel answers a system call that would write to a protected page with EFAULT or a short
  * transfer instead of a signal. So the library defines the libc functions that hand buffers to the
- * kernel; the program's calls find ours first. There are three kinds of
- * wrapper:
+ * kernel; the program's calls find ours first. There are three kinds of wrapper:
  *
  *   admit    transfers (read, recv, fread …): the buffer is opened as a write by the program would,
  *            then the call is made. A short transfer cannot happen that way.
@@ -19,7 +18,8 @@
  *  1. Without regions a wrapper costs one load and an indirect call.
  *  2. errno, cancellation and results are those of the wrapped function. A buffer that is in no
  *     span, a bad pointer among them, goes to the kernel as it is.
- *  3. Nothing here allocates or locks; a wrapper is as safe in a signal handler as what it wraps.
+ *  3. Nothing here allocates, and no lock is held while a handler can run; a wrapper is as safe in
+ * a signal handler as what it wraps.
  *  4. A thread waits for a unit with signals blocked, the two of the fault handler excepted: a
  *     handler that writes to the unit this very thread is copying would wait for itself.
  *
