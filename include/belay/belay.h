@@ -120,7 +120,8 @@ int belay_get(struct belay *b, const char *key, char *value, size_t bytes);
 void *belay_alloc(struct belay *b, const char *name, enum belay_type type, uint64_t count);
 void *belay_alloc_desc(struct belay *b, const struct belay_desc *desc);
 /* Registers the program's own memory; it is borrowed until belay_detach, belay_move or belay_close.
- * One thread at a time. */
+ * Before that it must not be unmapped, moved (mremap) or mapped over (mmap with MAP_FIXED). One
+ * thread at a time. */
 int belay_attach(struct belay *b, const char *name, enum belay_type type, uint64_t count,
                  void *ptr);
 int belay_attach_desc(struct belay *b, const struct belay_desc *desc, void *ptr);
@@ -153,7 +154,10 @@ void *belay_ptr(struct belay *b, const char *name);
  * is linked with the shared library, which stands before libc for them. The archive does not; and
  * ioctl, aio, syscall(2) and streams whose own buffer is in a region are left alone: while a
  * version is flushed, and with the trackers uffd and mprotect always, these may fail with EFAULT.
- * SIGSEGV and SIGBUS cannot be blocked. */
+ *
+ * So it is with what follows. The program may install handlers for SIGSEGV and SIGBUS: they hear
+ * of its own faults. It may block the two: it is told so, and they stay open. madvise and mprotect
+ * on a region count as writes to it; a checkpoint makes its pages readable and writable again. */
 int belay_checkpoint(struct belay *b);
 
 /* Whether now is the time for a checkpoint. 1: yes, until belay_checkpoint is called; 0: no. What
