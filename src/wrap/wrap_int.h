@@ -35,7 +35,7 @@
         X(poll) X(ppoll) X(select) X(pselect) X(epoll_wait) X(epoll_pwait) \
         X(nanosleep) X(clock_nanosleep) \
         X(sigaction) X(signal) X(__sysv_signal) \
-        X(sigprocmask) X(pthread_sigmask) X(pthread_attr_setsigmask_np) X(sigsuspend) \
+        X(sigprocmask) X(pthread_sigmask) X(pthread_create) X(pthread_attr_setsigmask_np) X(sigsuspend) \
         X(madvise) X(mprotect) X(pkey_mprotect) \
         X(__read_chk) X(__pread_chk) X(__pread64_chk) X(__recv_chk) X(__recvfrom_chk) \
         X(__fread_chk) X(__fread_unlocked_chk) X(__readlink_chk) X(__readlinkat_chk) \

@@ -6,7 +6,7 @@
  * the first region may write to it later, and its mask is out of reach then.
  *
  * What changes for the program: a SIGSEGV or SIGBUS sent by kill() cannot be held back or taken by
- * sigwait(). A thread starts with nothing asked for, though its creator had. */
+ * sigwait(). */
 #include "wrap/wrap_int.h"
 
 static _Thread_local unsigned asked __attribute__((tls_model("initial-exec")));
@@ -72,6 +72,36 @@ void wrap_unblock_inherited(void)
         sigset_t now;
         if (NEXT(pthread_sigmask)(SIG_SETMASK, NULL, &now) == 0 && wrap_asked(&now))
                 (void)pthread_sigmask(SIG_SETMASK, &now, NULL);
+}
+
+/* A thread inherits what its creator asked for. */
+struct beginning {
+        void *(*fn)(void *);
+        void *arg;
+        unsigned asked;
+};
+
+static void *begin_thread(void *arg)
+{
+        struct beginning b = *(struct beginning *)arg;
+        plat->release(arg);
+        asked = b.asked;
+        return b.fn(b.arg);
+}
+
+int pthread_create(pthread_t *restrict thread, const pthread_attr_t *restrict attr,
+                   void *(*fn)(void *), void *restrict arg)
+{
+        if (asked == 0)
+                return NEXT(pthread_create)(thread, attr, fn, arg);
+        struct beginning *b = plat->alloc(sizeof(*b));
+        if (!b)
+                return EAGAIN;
+        *b = (struct beginning){fn, arg, asked};
+        int rc = NEXT(pthread_create)(thread, attr, begin_thread, b);
+        if (rc)
+                plat->release(b);
+        return rc;
 }
 
 int pthread_attr_setsigmask_np(pthread_attr_t *attr, const sigset_t *set)

@@ -1,7 +1,7 @@
 #!/bin/bash
 # builds: normal
 # Do a program linked with the shared library, and a library that knows nothing of Belay, read into
-# regions while a commit runs?
+# regions while a commit runs? And does the program keep its handlers and masks without losing ours?
 set -euo pipefail
 cd "$TMPDIR"
 
@@ -18,9 +18,12 @@ TEXT
 cat >program.c <<'TEXT'
 #include <belay/belay.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -35,7 +38,13 @@ cat >program.c <<'TEXT'
         } while (0)
 
 long other_read(int fd, void *p, unsigned long n);
-static char r[BYTES]; /* of known size, so that the checking functions are used */
+static void stop(int number)
+{
+        (void)number;
+        _exit(9);
+}
+
+static char r[BYTES] __attribute__((aligned(4096))); /* of known size, so that the checking functions are used */
 
 int main(int argc, char **argv) /* POOL TRACKER COPY_BUFFER */
 {
@@ -78,6 +87,13 @@ int main(int argc, char **argv) /* POOL TRACKER COPY_BUFFER */
         CHECK(send(pair[0], data, LENGTH, 0) == LENGTH);
         CHECK(recv(pair[1], p, length, MSG_WAITALL) == LENGTH && memcmp(p, data, LENGTH) == 0);
 
+        sigset_t all;
+        sigfillset(&all);
+        CHECK(signal(SIGSEGV, stop) == SIG_DFL && signal(SIGBUS, stop) == SIG_DFL);
+        CHECK(pthread_sigmask(SIG_BLOCK, &all, NULL) == 0);
+        memset(r + (22u << 20), 1, LENGTH);
+        CHECK(madvise(r + (20u << 20), 1 << 20, MADV_DONTNEED) == 0);
+
         CHECK(belay_status(b, 0, &s) == 0 && s.state == BELAY_FLUSHING);
         CHECK(belay_wait(b, 0, BELAY_FOREVER) == 0);
         CHECK(belay_restart(b) == 1 && memcmp(r, shadow, BYTES) == 0);
@@ -105,4 +121,4 @@ for program in plain fortified; do
                 done
         done
 done
-echo "read, fread and recv work in the program, read in a library"
+echo "read, fread, recv, handlers and masks work in the program, read in a library"

@@ -61,7 +61,7 @@ static void for_all(void (*during)(const struct world *w))
 {
         for (int t = 0; t < 3; t++)
                 for (int k = 0; k < 2; k++) {
-                        struct world w;
+                        struct world w = {.b = NULL};
                         begin(&w, t, k);
                         during(&w);
                         CHECK_EQ(stress_state(w.b), BELAY_FLUSHING);
@@ -161,7 +161,7 @@ static void test_past_the_library(void)
         if (!libc)
                 return;
         *(void **)&direct = dlsym(libc, "sigaction");
-        struct world w;
+        struct world w = {.b = NULL};
         begin(&w, 2, 1);
         CHECK_EQ(belay_wait(w.b, 0, BELAY_FOREVER), 0);
         struct sigaction a = {.sa_handler = jump_out};
@@ -179,7 +179,7 @@ static void test_past_the_library(void)
 /* The default action is still taken. */
 static void test_default(void)
 {
-        struct world w;
+        struct world w = {.b = NULL};
         begin(&w, 0, 1);
         pid_t pid = fork();
         if (pid == 0) {
@@ -198,6 +198,9 @@ static void test_default(void)
 
 static void *write_in_thread(void *arg)
 {
+        sigset_t now;
+        CHECK_EQ(pthread_sigmask(SIG_BLOCK, NULL, &now), 0);
+        CHECK(sigismember(&now, SIGSEGV) && sigismember(&now, SIGTERM));
         write_all(arg);
         return NULL;
 }
@@ -305,7 +308,7 @@ static void test_deaf(void)
         static const int numbers[] = {SIGSEGV, SIGBUS, SIGTERM};
         for (int i = 0; i < 3; i++) {
                 struct deaf d = {.number = numbers[i]};
-                struct world w;
+                struct world w = {.b = NULL};
                 pthread_t thread;
                 pthread_barrier_init(&d.barrier, NULL, 2);
                 CHECK_EQ(pthread_create(&thread, NULL, deaf_thread, &d), 0);
@@ -339,7 +342,7 @@ static void test_deaf_refused(void)
         struct belay_config *c;
         struct belay *b;
         pthread_t thread;
-        struct world w;
+        struct world w = {.b = NULL};
         begin(&w, 0, 0);
         CHECK_EQ(belay_config_new(&c), 0);
         CHECK_EQ(belay_config_set(c, "pool", stress_pool("second")), 0);
