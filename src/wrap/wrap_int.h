@@ -4,21 +4,28 @@
 
 #include "mem/mem.h"
 #include <errno.h>
+#include <mqueue.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/msg.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/sysinfo.h>
+#include <sys/time.h>
 #include <sys/times.h>
 #include <sys/uio.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,15 +34,21 @@
 #define WRAPPED(X) \
         X(read) X(pread) X(pread64) X(readv) X(preadv) X(preadv64) X(preadv2) X(preadv64v2) \
         X(recv) X(recvfrom) X(recvmsg) X(recvmmsg) X(process_vm_readv) \
+        X(msgrcv) X(mq_receive) X(mq_timedreceive) \
         X(fread) X(fread_unlocked) X(getrandom) X(getentropy) X(getdents64) \
         X(stat) X(lstat) X(fstat) X(fstatat) X(stat64) X(lstat64) X(fstat64) X(fstatat64) X(statx) \
         X(getsockopt) X(getsockname) X(getpeername) X(accept) X(accept4) \
         X(pipe) X(pipe2) X(socketpair) X(readlink) X(readlinkat) X(getcwd) \
         X(uname) X(times) X(getrusage) X(wait) X(waitpid) X(wait4) X(waitid) \
-        X(poll) X(ppoll) X(select) X(pselect) X(epoll_wait) X(epoll_pwait) \
+        X(poll) X(ppoll) X(select) X(pselect) X(epoll_wait) X(epoll_pwait) X(epoll_pwait2) \
         X(nanosleep) X(clock_nanosleep) \
         X(sigaction) X(signal) X(__sysv_signal) \
         X(sigprocmask) X(pthread_sigmask) X(pthread_create) X(pthread_attr_setsigmask_np) X(sigsuspend) \
+        X(statfs) X(statfs64) X(fstatfs) X(fstatfs64) \
+        X(getxattr) X(lgetxattr) X(fgetxattr) X(listxattr) X(llistxattr) X(flistxattr) \
+        X(getrlimit) X(getrlimit64) X(prlimit) X(prlimit64) X(sysinfo) X(getgroups) \
+        X(sched_getaffinity) X(getitimer) X(setitimer) \
+        X(sigpending) X(sigwaitinfo) X(sigtimedwait) \
         X(madvise) X(mprotect) X(pkey_mprotect) \
         X(__read_chk) X(__pread_chk) X(__pread64_chk) X(__recv_chk) X(__recvfrom_chk) \
         X(__fread_chk) X(__fread_unlocked_chk) X(__readlink_chk) X(__readlinkat_chk) \

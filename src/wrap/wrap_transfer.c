@@ -258,6 +258,61 @@ int recvmmsg(int fd, struct mmsghdr *list, unsigned n, int flags, struct timespe
         return r;
 }
 
+/* ---- messages ----------------------------------------------------------------------------------
+ */
+
+/* A message that was taken off its queue is gone. What is too large for the stack is admitted, and
+ * lost if another thread freezes the state while this one waits. */
+ssize_t msgrcv(int id, void *message, size_t n, long type, int flags)
+{
+        struct {
+                long type;
+                uint8_t text[BOUNCE_BYTES];
+        } local;
+        local.type = 0;
+        size_t bytes = sizeof(long) + n;
+        if (n > BOUNCE_BYTES || !wrap_covers(message, bytes)) {
+                (void)wrap_admit(message, bytes);
+                return NEXT(msgrcv)(id, message, n, type, flags);
+        }
+        ssize_t r = NEXT(msgrcv)(id, &local, n, type, flags);
+        if (r >= 0)
+                memcpy(message, &local, sizeof(long) + (size_t)r);
+        return r;
+}
+
+static ssize_t receive_message(mqd_t queue, char *message, size_t n, unsigned *priority,
+                               const struct timespec *until)
+{
+        char bounce[BOUNCE_BYTES];
+        unsigned local = 0;
+        bool stack = small(message, n);
+        if (!stack)
+                (void)wrap_admit(message, n);
+        ssize_t r = until ? NEXT(mq_timedreceive)(queue, stack ? bounce : message, n, &local, until)
+                          : NEXT(mq_receive)(queue, stack ? bounce : message, n, &local);
+        if (stack)
+                deliver(message, bounce, r, n);
+        if (r >= 0 && priority)
+                *priority = local;
+        return r;
+}
+
+ssize_t mq_receive(mqd_t queue, char *message, size_t n, unsigned *priority)
+{
+        if (!wrap_covers(message, n) && !wrap_covers(priority, sizeof(*priority)))
+                return NEXT(mq_receive)(queue, message, n, priority);
+        return receive_message(queue, message, n, priority, NULL);
+}
+
+ssize_t mq_timedreceive(mqd_t queue, char *restrict message, size_t n, unsigned *restrict priority,
+                        const struct timespec *restrict until)
+{
+        if (!wrap_covers(message, n) && !wrap_covers(priority, sizeof(*priority)))
+                return NEXT(mq_timedreceive)(queue, message, n, priority, until);
+        return receive_message(queue, message, n, priority, until);
+}
+
 /* ---- what _FORTIFY_SOURCE calls ----------------------------------------------------------------
  */
 

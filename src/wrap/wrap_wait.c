@@ -190,6 +190,18 @@ int epoll_pwait(int fd, struct epoll_event *events, int n, int timeout, const si
         return r;
 }
 
+int epoll_pwait2(int fd, struct epoll_event *events, int n, const struct timespec *timeout,
+                 const sigset_t *mask)
+{
+        size_t bytes = n > 0 ? (size_t)n * sizeof(*events) : 0;
+        sigset_t room;
+        int r;
+        mask = wrap_unblock(mask, &room);
+        (void)wrap_admit(events, bytes);
+        WRAP_REPEAT(r, NEXT(epoll_pwait2)(fd, events, n, timeout, mask), wrap_force(events, bytes));
+        return r;
+}
+
 /* ---- time --------------------------------------------------------------------------------------
  */
 

@@ -9,21 +9,26 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <mqueue.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/msg.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/socket.h>
+#include <sys/statfs.h>
+#include <sys/sysinfo.h>
 #include <sys/time.h>
 #include <sys/times.h>
 #include <sys/uio.h>
 #include <sys/un.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <time.h>
 
 /* Each call gets fresh units: PLACE bytes apart, spread over the region. */
@@ -163,6 +168,103 @@ static void test_status(void)
         CHECK(pipe(nowhere) < 0 && errno == EFAULT);
 }
 
+static void test_facts(void)
+{
+        struct statfs *f[2] = {AT(struct statfs), AT(struct statfs)};
+        struct statfs64 *l[2] = {AT(struct statfs64), AT(struct statfs64)};
+        CHECK_EQ(statfs(data_path, f[0]), 0);
+        CHECK_EQ(fstatfs(data_fd, f[1]), 0);
+        CHECK_EQ(statfs64(data_path, l[0]), 0);
+        CHECK_EQ(fstatfs64(data_fd, l[1]), 0);
+        for (int i = 0; i < 2; i++)
+                CHECK(f[i]->f_bsize == f[0]->f_bsize && l[i]->f_bsize == f[0]->f_bsize);
+        struct rlimit now;
+        struct rlimit *limit[2] = {AT(struct rlimit), AT(struct rlimit)};
+        CHECK_EQ(getrlimit(RLIMIT_STACK, &now), 0);
+        CHECK_EQ(getrlimit(RLIMIT_STACK, limit[0]), 0);
+        CHECK_EQ(prlimit(0, RLIMIT_STACK, &now, limit[1]), 0);
+        CHECK(limit[0]->rlim_cur == now.rlim_cur && limit[1]->rlim_cur == now.rlim_cur);
+        struct sysinfo *s = AT(struct sysinfo);
+        CHECK_EQ(sysinfo(s), 0);
+        CHECK(s->totalram > 0);
+        gid_t *groups = at(64 * sizeof(gid_t));
+        CHECK(getgroups(64, groups) >= 0 || errno == EINVAL);
+        cpu_set_t *cpus = AT(cpu_set_t);
+        CHECK_EQ(sched_getaffinity(0, sizeof(*cpus), cpus), 0);
+        CHECK(CPU_COUNT(cpus) > 0);
+        struct itimerval later = {.it_value.tv_sec = 100};
+        struct itimerval *timer = AT(struct itimerval);
+        CHECK_EQ(setitimer(ITIMER_REAL, &later, timer), 0);
+        CHECK_EQ(timer->it_value.tv_sec, 0);
+        timer = AT(struct itimerval);
+        CHECK_EQ(getitimer(ITIMER_REAL, timer), 0);
+        CHECK(timer->it_value.tv_sec >= 90);
+        later.it_value.tv_sec = 0;
+        CHECK_EQ(setitimer(ITIMER_REAL, &later, AT(struct itimerval)), 0);
+        char *value = at(16);
+        if (fsetxattr(data_fd, "user.t", "text", 4, 0) == 0) {
+                CHECK_EQ(fgetxattr(data_fd, "user.t", value, 16), 4);
+                CHECK_MEM(value, "text", 4);
+                value = at(1000);
+                CHECK(listxattr(data_path, value, 1000) >= 7);
+        }
+}
+
+static void test_messages(void)
+{
+        sigset_t usr;
+        sigset_t before;
+        sigemptyset(&usr);
+        sigaddset(&usr, SIGUSR2);
+        CHECK_EQ(pthread_sigmask(SIG_BLOCK, &usr, &before), 0);
+        CHECK_EQ(pthread_kill(pthread_self(), SIGUSR2), 0);
+        sigset_t *pending = AT(sigset_t);
+        CHECK_EQ(sigpending(pending), 0);
+        CHECK(sigismember(pending, SIGUSR2));
+        siginfo_t *info = AT(siginfo_t);
+        CHECK_EQ(sigwaitinfo(&usr, info), SIGUSR2);
+        CHECK_EQ(info->si_signo, SIGUSR2);
+        CHECK_EQ(pthread_kill(pthread_self(), SIGUSR2), 0);
+        info = AT(siginfo_t);
+        CHECK_EQ(sigtimedwait(&usr, info, &(struct timespec){5, 0}), SIGUSR2);
+        CHECK_EQ(info->si_signo, SIGUSR2);
+        CHECK_EQ(pthread_sigmask(SIG_SETMASK, &before, NULL), 0);
+        int id = msgget(IPC_PRIVATE, 0600);
+        for (size_t n = 100; id >= 0 && n <= 5000; n += 4900) {
+                struct {
+                        long type;
+                        uint8_t text[5000];
+                } out = {.type = 3};
+                memcpy(out.text, data, n);
+                CHECK_EQ(msgsnd(id, &out, n, 0), 0);
+                long *in = at(sizeof(out));
+                CHECK_EQ(msgrcv(id, in, n, 0, 0), n);
+                CHECK_EQ(*in, 3);
+                CHECK_MEM(in + 1, data, n);
+        }
+        if (id >= 0)
+                CHECK_EQ(msgctl(id, IPC_RMID, NULL), 0);
+        char name[64];
+        snprintf(name, sizeof(name), "/belay-test-%d", (int)getpid());
+        struct mq_attr attr = {.mq_maxmsg = 4, .mq_msgsize = 100};
+        mqd_t queue = mq_open(name, O_RDWR | O_CREAT | O_EXCL, 0600, &attr);
+        for (int i = 0; queue != (mqd_t)-1 && i < 2; i++) {
+                char *p = at(100);
+                unsigned *priority = AT(unsigned);
+                struct timespec until = {.tv_sec = time(NULL) + 60};
+                CHECK_EQ(mq_send(queue, (char *)data, 50, 7), 0);
+                CHECK_EQ(i ? mq_timedreceive(queue, p, 100, priority, &until)
+                           : mq_receive(queue, p, 100, priority),
+                         50);
+                CHECK_MEM(p, data, 50);
+                CHECK_EQ(*priority, 7);
+        }
+        if (queue != (mqd_t)-1) {
+                CHECK_EQ(mq_close(queue), 0);
+                CHECK_EQ(mq_unlink(name), 0);
+        }
+}
+
 static void test_names(void)
 {
         char link[4200];
@@ -292,6 +394,8 @@ static void test_descriptors(void)
         struct epoll_event *got = AT(struct epoll_event);
         CHECK_EQ(epoll_wait(e, got, 1, 0), 1);
         CHECK_EQ(got->data.u64, 42);
+        got = AT(struct epoll_event);
+        CHECK(epoll_pwait2(e, got, 1, &(struct timespec){0, 0}, NULL) == 1 || errno == ENOSYS);
         close(e);
         close(ends[0]);
         close(ends[1]);
@@ -441,9 +545,9 @@ static void run_sleepers(struct belay *b, const char *path)
 
 static void run(const char *tracker, const char *buffer)
 {
-        static void (*const tests[])(void) = {test_files,  test_streams,     test_random,
-                                              test_status, test_names,       test_sockets,
-                                              test_waits,  test_descriptors, test_masks};
+        static void (*const tests[])(void) = {
+                test_files, test_streams,     test_random, test_status, test_names,   test_sockets,
+                test_waits, test_descriptors, test_masks,  test_facts,  test_messages};
         char path[4096];
         struct belay_config *c;
         struct belay *b;
