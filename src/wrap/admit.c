@@ -64,7 +64,7 @@ __attribute__((constructor)) static void find_all(void)
 {
         for (enum next i = 0; i < NEXT_COUNT; i++)
                 (void)next_at(i);
-        faults_sigaction = NEXT(sigaction);
+        wrap_begin_handlers();
         wrap_unblock_inherited();
 }
 

@@ -7,6 +7,12 @@
 
 static _Atomic uint8_t asked_in_handler[NSIG];
 
+/* The fault handler itself is installed past the wrapper. */
+void wrap_begin_handlers(void)
+{
+        faults_sigaction = NEXT(sigaction);
+}
+
 static bool is_fault(int number)
 {
         return number == SIGSEGV || number == SIGBUS;
