@@ -292,6 +292,10 @@ int tracker_open(struct tracker *t, uint64_t wanted, const struct probe probes[P
                         return err_set(rc, "option tracker is %s, and that does not work here: %s",
                                        all[i]->name, code_text(rc));
         }
+        if (rc == 0 && t->ops->traps && !plat_before_libc)
+                log_emit(BELAY_LOG_WARN,
+                         "libbelay.so does not come before libc: system calls that write to "
+                         "regions may fail with EFAULT");
         if (rc == 0 && t->ops->traps)
                 rc = faults_ready();
         return rc ? err_set(rc, "no tracker works here: %s", code_text(rc)) : 0;

@@ -115,6 +115,9 @@ struct plat_calls {
 extern const struct plat_calls *plat;
 extern const struct plat_calls plat_system; /* the real one */
 
+/* The program's calls pass through src/wrap/: set there when the library is loaded. */
+extern bool plat_before_libc;
+
 /* A place in the commit where tests stop, kill or look. Free when no hook is set. */
 extern void (*plat_point_hook)(const char *name);
 static inline void plat_point(const char *name)

@@ -32,6 +32,7 @@
  * contract. */
 const struct plat_calls *plat = &plat_system;
 void (*plat_point_hook)(const char *name);
+bool plat_before_libc;
 
 static int result(int rc)
 {

@@ -47,10 +47,24 @@ static long absent(void)
         return -1;
 }
 
+/* Where libc comes before us nothing is behind us; then the first definition is meant, unless it is
+ * our own. */
+static void *first(const char *name)
+{
+        Dl_info own;
+        Dl_info found;
+        void *p = dlsym(RTLD_DEFAULT, name);
+        bool foreign = p && dladdr(p, &found) && dladdr((void *)first, &own) &&
+                       found.dli_fbase != own.dli_fbase;
+        return foreign ? p : NULL;
+}
+
 void *next_find(enum next which)
 {
         int kept = errno;
         void *p = dlsym(RTLD_NEXT, next_names[which]);
+        if (!p)
+                p = first(next_names[which]);
         if (!p)
                 p = (void *)absent;
         atomic_store_explicit(&next_found[which], p, memory_order_relaxed);
@@ -64,6 +78,7 @@ __attribute__((constructor)) static void find_all(void)
 {
         for (enum next i = 0; i < NEXT_COUNT; i++)
                 (void)next_at(i);
+        plat_before_libc = dlsym(RTLD_DEFAULT, "pread") == (void *)own_pread;
         wrap_begin_handlers();
         wrap_unblock_inherited();
 }

@@ -126,6 +126,8 @@ const sigset_t *wrap_unblock(const sigset_t *set, sigset_t *room);
 enum { ASKED_SEGV = 1, ASKED_BUS = 2 };
 unsigned wrap_asked(const sigset_t *set);
 void wrap_restore(sigset_t *set, unsigned asked);
+/* Under a name that nobody can stand before. */
+extern __typeof__(pread) own_pread;
 /* When the library is loaded. */
 void wrap_unblock_inherited(void);
 void wrap_begin_handlers(void);

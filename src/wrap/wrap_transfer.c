@@ -44,6 +44,8 @@ ssize_t pread(int fd, void *buf, size_t n, off_t at)
         return r;
 }
 
+__typeof__(pread) own_pread __attribute__((alias("pread")));
+
 ssize_t pread64(int fd, void *buf, size_t n, off64_t at)
 {
         ssize_t r;

@@ -103,6 +103,32 @@ int main(int argc, char **argv) /* POOL TRACKER COPY_BUFFER */
 }
 TEXT
 
+# Says how many warnings there are at opening.
+cat >warned.c <<'TEXT'
+#include <belay/belay.h>
+#include <stdio.h>
+
+static void count(void *arg, enum belay_log_level level, const char *text)
+{
+        (void)level;
+        fprintf(stderr, "%s\n", text);
+        ++*(int *)arg;
+}
+
+int main(void)
+{
+        int warnings = 0;
+        struct belay_config *c;
+        struct belay *b;
+        belay_log_sink(count, &warnings, BELAY_LOG_WARN);
+        if (belay_config_new(&c) || belay_config_set(c, "tracker", "mprotect") || belay_open(c, &b))
+                return 9;
+        belay_close(&b);
+        belay_config_delete(&c);
+        return warnings;
+}
+TEXT
+
 cc -shared -fPIC other.c -o libother.so
 export LD_LIBRARY_PATH=$TEST_LIB:$TMPDIR
 build() { # OUTPUT FLAGS...
@@ -121,4 +147,14 @@ for program in plain fortified; do
                 done
         done
 done
+warns() { # COUNT LIBRARIES...
+        local expected=$1 got=0
+        shift
+        cc warned.c -o warned "-I$TEST_SRC/include" "-L$TEST_LIB" "$@"
+        ./warned 2>warnings || got=$?
+        [ "$got" = "$expected" ] || { echo "warnings with $*: $got"; cat warnings; exit 1; }
+}
+warns 0 -lbelay
+warns 1 -lc -lbelay
+warns 1 -l:libbelay.a -lpthread -ldl
 echo "read, fread, recv, handlers and masks work in the program, read in a library"
