@@ -57,6 +57,8 @@ static void end(struct world *w)
         free(w->frozen);
 }
 
+static bool in_time = true; /* the commit must outlast what happens during it */
+
 static void for_all(void (*during)(const struct world *w))
 {
         for (int t = 0; t < 3; t++)
@@ -64,7 +66,8 @@ static void for_all(void (*during)(const struct world *w))
                         struct world w = {.b = NULL};
                         begin(&w, t, k);
                         during(&w);
-                        CHECK_EQ(stress_state(w.b), BELAY_FLUSHING);
+                        if (in_time)
+                                CHECK_EQ(stress_state(w.b), BELAY_FLUSHING);
                         end(&w);
                 }
 }
@@ -174,6 +177,58 @@ static void test_past_the_library(void)
         CHECK(signal(SIGSEGV, SIG_DFL) == jump_out);
         end(&w);
         dlclose(libc);
+}
+
+static _Atomic bool stop;
+
+static void must_not_run(int number)
+{
+        (void)number;
+        _exit(9);
+}
+
+static void *change_handlers(void *arg)
+{
+        (void)arg;
+        while (!stop) {
+                struct sigaction a = {.sa_handler = must_not_run};
+                struct sigaction old;
+                CHECK_EQ(sigaction(SIGSEGV, &a, &old), 0);
+                CHECK(old.sa_handler == must_not_run || old.sa_handler == SIG_DFL);
+                CHECK(signal(SIGBUS, must_not_run) != SIG_ERR);
+        }
+        return NULL;
+}
+
+/* Threads change handlers all the time; none of it is in the way of a fault of ours, nor of a child
+ * that is forked while one of them is at it. */
+static void change_and_fork(const struct world *w)
+{
+        pthread_t threads[2];
+        stop = false;
+        for (int i = 0; i < 2; i++)
+                CHECK_EQ(pthread_create(&threads[i], NULL, change_handlers, NULL), 0);
+        for (int i = 0; i < 20; i++) {
+                write_from(w, BYTES - (1 << 16) * (uint64_t)(i + 1));
+                pid_t pid = fork();
+                if (pid == 0) {
+                        (void)alarm(20); /* the default action: 1000 + SIGALRM */
+                        _exit(signal(SIGSEGV, SIG_DFL) == SIG_ERR);
+                }
+                CHECK_EQ(stress_reap(pid), 0);
+        }
+        stop = true;
+        for (int i = 0; i < 2; i++)
+                CHECK_EQ(pthread_join(threads[i], NULL), 0);
+        (void)signal(SIGSEGV, SIG_DFL);
+        (void)signal(SIGBUS, SIG_DFL);
+}
+
+static void test_change_and_fork(void)
+{
+        in_time = false;
+        for_all(change_and_fork);
+        in_time = true;
 }
 
 /* The default action is still taken. */
@@ -372,6 +427,7 @@ int main(int argc, char **argv)
                 return 0;
         }
         RUN(test_handlers);
+        RUN(test_change_and_fork);
         RUN(test_past_the_library);
         RUN(test_default);
         RUN(test_masks);
