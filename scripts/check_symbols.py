@@ -2,7 +2,8 @@
 """The library exports what its map and its public headers say: check_symbols.py LIB MAP HEADERDIR
 
 LIB is libbelay.so or libbelay.a. For the shared library also: every symbol has a version, nothing but libc
-is needed, and no function is imported that would end the process or print.
+is needed, and no function is imported that would end the process or print. The shared library also exports,
+without a version, exactly the functions of libc that wrapped_symbols.txt lists; the archive none of them.
 """
 import os
 import re
@@ -10,7 +11,9 @@ import subprocess
 import sys
 
 from check_layers import ENDING_CALLS, PRINTING_CALLS
-from source_tree import report, strip
+from source_tree import TOP, report, strip
+
+WRAPPED = os.path.join(TOP, "scripts/wrapped_symbols.txt")
 
 NEEDED = re.compile(r"(libc|libpthread|libdl)\.so\.\d+|ld-linux.*")
 
@@ -28,6 +31,16 @@ def exported(library, shared):
         if match and match[1] != "A":
             found[match[2]] = match[3] or ""
     return found
+
+
+def take_wrapped(symbols, findings, all_of_them):
+    """Removes the wrappers of libc functions from the exports and checks them."""
+    with open(WRAPPED, encoding="utf-8") as f:
+        names = {line.strip() for line in f if line.strip() and not line.startswith("#")}
+    found = {name: symbols.pop(name) for name in names & set(symbols)}
+    if all_of_them:
+        findings += [f"{name}: in wrapped_symbols.txt, not in the library" for name in sorted(names - set(found))]
+    findings += [f"{name}: has a version, so libraries would not find it" for name in sorted(found) if found[name]]
 
 
 def mapped(path):
@@ -70,6 +83,8 @@ def main():
     shared = ".so" in os.path.basename(library)
     findings = []
     symbols = exported(library, shared)
+    if shared:
+        take_wrapped(symbols, findings, os.path.basename(library).startswith("libbelay.so"))
     compare(findings, set(symbols), "the library", mapped(map_path), "the map")
     compare(findings, declared(headers), "the headers", mapped(map_path), "the map")
     if shared:

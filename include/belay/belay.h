@@ -120,7 +120,8 @@ int belay_get(struct belay *b, const char *key, char *value, size_t bytes);
 void *belay_alloc(struct belay *b, const char *name, enum belay_type type, uint64_t count);
 void *belay_alloc_desc(struct belay *b, const struct belay_desc *desc);
 /* Registers the program's own memory; it is borrowed until belay_detach, belay_move or belay_close.
- * One thread at a time. */
+ * Before that it must not be unmapped, moved (mremap) or mapped over (mmap with MAP_FIXED). One
+ * thread at a time. */
 int belay_attach(struct belay *b, const char *name, enum belay_type type, uint64_t count,
                  void *ptr);
 int belay_attach_desc(struct belay *b, const struct belay_desc *desc, void *ptr);
@@ -140,14 +141,25 @@ void *belay_ptr(struct belay *b, const char *name);
 
 /* Freezes the state of all regions as a new version and returns; the version is flushed while the
  * program runs on, and published. With the option policy = sync it returns when the version is
- * durable. The program must not change region memory during the call; from its return on it may. A
- * call that comes before the version before is published waits for that one. On BELAY_E_CHECKPOINT
- * the earlier versions are intact and the new one does not exist (if the very last write failed and
- * the disk keeps failing, it may exist after all; then it is complete). One thread at a time.
+ * durable. The program must not change region memory, nor its protection, during the call; from its
+ * return on it may. A call that comes before the version before is published waits for that one. On
+ * BELAY_E_CHECKPOINT the earlier versions are intact and the new one does not exist (if the very
+ * last write failed and the disk keeps failing, it may exist after all; then it is complete). One
+ * thread at a time.
  *
  * Writes that page tracking cannot see: those of devices and other processes (RDMA, io_uring into
  * registered buffers, a second mapping of the same pages). A region that is written so must be
- * marked with BELAY_UNTRACKED. */
+ * marked with BELAY_UNTRACKED.
+ *
+ * System calls may write to regions at any time (read, recv, fread, stat, pipe, …) if the program
+ * is linked with the shared library, which stands before libc for them. The archive does not, nor
+ * does a library that is loaded later (a warning says so); and ioctl, aio, syscall(2) and streams
+ * whose own buffer is in a region are left alone: while a version is flushed, and with the trackers
+ * uffd and mprotect always, these may fail with EFAULT.
+ *
+ * So it is with what follows. The program may install handlers for SIGSEGV and SIGBUS: they hear
+ * of its own faults. It may block the two: it is told so, and they stay open. madvise and mprotect
+ * on a region count as writes to it; a checkpoint makes its pages readable and writable again. */
 int belay_checkpoint(struct belay *b);
 
 /* Whether now is the time for a checkpoint. 1: yes, until belay_checkpoint is called; 0: no. What

@@ -4,6 +4,9 @@
 
 #include "base/base.h"
 
+/* Only what belay.h declares is exported. */
+#pragma GCC visibility push(hidden)
+
 /* Fills in defaults and the user's file and environment. */
 int config_load(struct options *o);
 
@@ -28,5 +31,7 @@ struct answer {
         char text[228];
 };
 void port_name(int pid, unsigned n, char out[PORT_NAME_SIZE]);
+
+#pragma GCC visibility pop
 
 #endif

@@ -8,6 +8,8 @@
 #include "policy/policy.h"
 #include "restore/restore.h"
 
+#pragma GCC visibility push(hidden)
+
 struct belay_config {
         struct options options;
 };
@@ -83,5 +85,7 @@ void triggers_settle(struct belay *b);
 /* context.c */
 int context_check(const struct belay *b);
 void context_stats(struct belay *b, struct belay_stats *out);
+
+#pragma GCC visibility pop
 
 #endif

@@ -337,6 +337,23 @@ static bool works(const struct tracker_ops *ops, const struct probe probes[PROBE
         return ops != &tracker_uffd || probe_has(probes, PROBE_UFFD_SIGBUS);
 }
 
+/* A write fault in a thread that blocks its signal would end the process, so nothing may be trapped
+ * then. Threads that are started later are out of sight; where the library stands before libc they
+ * cannot block the two. */
+static int avoid_faults(uint64_t *wanted)
+{
+        static const char why[] = "of the program's threads block SIGSEGV or SIGBUS: a write to "
+                                  "protected memory would end the process";
+        int deaf = *wanted == TRACKER_HASH ? 0 : plat->deaf_threads();
+        if (deaf <= 0)
+                return 0;
+        if (*wanted != TRACKER_AUTO)
+                return err_set(-EOPNOTSUPP, "option tracker: %d %s", deaf, why);
+        log_emit(BELAY_LOG_WARN, "%d %s; regions are copied whole at every checkpoint", deaf, why);
+        *wanted = TRACKER_HASH;
+        return 0;
+}
+
 int tracker_open(struct tracker *t, uint64_t wanted, const struct probe probes[PROBE_COUNT],
                  uint64_t unit_bytes, struct budget *budget)
 {
@@ -345,7 +362,10 @@ int tracker_open(struct tracker *t, uint64_t wanted, const struct probe probes[P
         *t = (struct tracker){
                 .budget = budget, .unit_bytes = unit_bytes, .kernel = {-1, -1}, .trap = {-1, -1}};
         t->guard.forks = atomic_load(&guard_forks);
-        int rc = -EOPNOTSUPP;
+        int rc = avoid_faults(&wanted);
+        if (rc)
+                return rc;
+        rc = -EOPNOTSUPP;
         for (size_t i = 0; i < ARRAY_LEN(all); i++) {
                 if (wanted != TRACKER_AUTO && wanted != TRACKER_SCAN + i)
                         continue;
@@ -367,6 +387,10 @@ int tracker_open(struct tracker *t, uint64_t wanted, const struct probe probes[P
         /* Without it there are no dense regions. */
         if (rc == 0 && t->ops == &tracker_scan && works(&tracker_uffd, probes))
                 (void)track_open(&t->trap, false);
+        if (rc == 0 && t->ops->traps && !plat_before_libc)
+                log_emit(BELAY_LOG_WARN,
+                         "libbelay.so does not come before libc: system calls that write to "
+                         "regions may fail with EFAULT");
         if (rc == 0 && t->ops->traps)
                 rc = faults_ready();
         return rc ? err_set(rc, "no tracker works here: %s", code_text(rc)) : 0;

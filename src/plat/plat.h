@@ -97,6 +97,9 @@ struct plat_calls {
         void (*signal_release)(unsigned kind);
         uint32_t (*signal_count)(unsigned kind);
 
+        /* Threads of this process that block SIGSEGV or SIGBUS: how many. */
+        int (*deaf_threads)(void);
+
         int (*process_id)(void);
         int (*process_exists)(int pid); /* 1, 0 */
         uint64_t (*started_ns)(void);   /* when this process began, on the clock of now_ns */
@@ -112,6 +115,9 @@ struct plat_calls {
 
 extern const struct plat_calls *plat;
 extern const struct plat_calls plat_system; /* the real one */
+
+/* The program's calls pass through src/wrap/: set there when the library is loaded. */
+extern bool plat_before_libc;
 
 /* A place in the commit where tests stop, kill or look. Free when no hook is set. */
 extern void (*plat_point_hook)(const char *name);
@@ -191,6 +197,17 @@ long raw_unprotect(int uffd, uintptr_t p, uint64_t bytes);
  * holds a lock.
  */
 int faults_catch(bool (*resolve)(uintptr_t address, bool bus));
+/* sigaction() for SIGSEGV and SIGBUS as the program means it: about what comes after `resolve`.
+ * Thread-safe, and safe in a signal handler. */
+struct sigaction;
+int faults_change(int number, const struct sigaction *act, struct sigaction *old);
+/* How the action of the process itself is set; to be replaced where sigaction() leads to
+ * faults_change. */
+typedef int sigaction_call(int number, const struct sigaction *restrict act,
+                           struct sigaction *restrict old);
+extern sigaction_call *faults_sigaction;
+/* The two, as the kernel writes a set of signals. */
+#define FAULT_SIGNALS (UINT64_C(1) << (SIGSEGV - 1) | UINT64_C(1) << (SIGBUS - 1))
 
 /* ---- children ----------------------------------------------------------------------------------
  */

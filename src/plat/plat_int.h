@@ -16,6 +16,9 @@ int64_t port_system_receive(int fd, void *buf, size_t bytes, struct plat_peer *f
 int port_system_send(int fd, const struct plat_peer *to, const void *buf, size_t bytes);
 int port_system_wait(int fd, uint64_t timeout_ms);
 
+/* deaf.c */
+int deaf_system_threads(void);
+
 /* signals.c */
 int signal_system_catch(unsigned kind);
 void signal_system_release(unsigned kind);

@@ -32,6 +32,7 @@
  * contract. */
 const struct plat_calls *plat = &plat_system;
 void (*plat_point_hook)(const char *name);
+bool plat_before_libc;
 
 static int result(int rc)
 {
@@ -243,7 +244,7 @@ static void sys_store(void *to, const void *from, size_t bytes)
 
 static int sys_mprotect(void *p, uint64_t bytes, bool writable)
 {
-        return result(mprotect(p, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ));
+        return (int)raw_mprotect((uintptr_t)p, bytes, writable); /* not the program's mprotect */
 }
 
 static int sys_madvise_huge(void *p, uint64_t bytes)
@@ -267,8 +268,11 @@ static int sys_thread_start(void *(*fn)(void *arg), void *arg, plat_thread *out)
         sigset_t all;
         sigset_t before;
         pthread_t thread;
-        /* The program's signals are the program's threads' business. */
+        /* The program's signals are the program's threads' business; a fault is the thread's own.
+         */
         sigfillset(&all);
+        sigdelset(&all, SIGSEGV);
+        sigdelset(&all, SIGBUS);
         pthread_sigmask(SIG_SETMASK, &all, &before);
         int rc = pthread_create(&thread, NULL, fn, arg);
         pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -411,6 +415,7 @@ const struct plat_calls plat_system = {
         .signal_catch = signal_system_catch,
         .signal_release = signal_system_release,
         .signal_count = signal_system_count,
+        .deaf_threads = deaf_system_threads,
         .process_id = sys_process_id,
         .process_exists = sys_process_exists,
         .started_ns = sys_started_ns,

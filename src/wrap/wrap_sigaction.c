@@ -1,0 +1,83 @@
+/* wrap_sigaction.c: handlers of the program.
+ *
+ * A handler for SIGSEGV or SIGBUS that the program installs comes after ours (plat/faults.c); the
+ * action it is told about is its own one before. The masks of all handlers are kept free of the two
+ * (wrap_sigmask.c), and reported as they were asked for. */
+#include "wrap/wrap_int.h"
+
+static _Atomic uint8_t asked_in_handler[NSIG];
+
+/* The fault handler itself is installed past the wrapper. */
+void wrap_begin_handlers(void)
+{
+        faults_sigaction = NEXT(sigaction);
+}
+
+static bool is_fault(int number)
+{
+        return number == SIGSEGV || number == SIGBUS;
+}
+
+static int change(int number, const struct sigaction *act, struct sigaction *old)
+{
+        if (!is_fault(number))
+                return NEXT(sigaction)(number, act, old);
+        int rc = faults_change(number, act, old);
+        if (rc == 0)
+                return 0;
+        errno = -rc;
+        return -1;
+}
+
+/* libc copies the old action in user mode, so its buffer needs no care. */
+int sigaction(int number, const struct sigaction *restrict act, struct sigaction *restrict old)
+{
+        struct sigaction local;
+        unsigned before = 0;
+        unsigned bits = 0;
+        bool valid = number > 0 && number < NSIG;
+        if (valid)
+                before = atomic_load(&asked_in_handler[number]);
+        if (act) {
+                local = *act;
+                bits = wrap_asked(&local.sa_mask);
+                (void)sigdelset(&local.sa_mask, SIGSEGV);
+                (void)sigdelset(&local.sa_mask, SIGBUS);
+        }
+        int rc = change(number, act ? &local : NULL, old);
+        if (rc || !valid)
+                return rc;
+        if (old)
+                wrap_restore(&old->sa_mask, before);
+        if (act)
+                atomic_store(&asked_in_handler[number], (uint8_t)bits);
+        return 0;
+}
+
+/* libc's own would go past sigaction above. Other signals have nothing of ours in their way, and
+ * siginterrupt() has a say in them. */
+static __sighandler_t set_handler(__typeof__(&signal) next, int number, __sighandler_t handler,
+                                  int flags)
+{
+        struct sigaction old;
+        struct sigaction act = {.sa_handler = handler, .sa_flags = flags};
+        if (!is_fault(number) || handler == SIG_ERR) {
+                __sighandler_t before = next(number, handler);
+                if (before != SIG_ERR)
+                        atomic_store(&asked_in_handler[number], 0);
+                return before;
+        }
+        (void)sigemptyset(&act.sa_mask);
+        return sigaction(number, &act, &old) < 0 ? SIG_ERR : old.sa_handler;
+}
+
+__sighandler_t signal(int number, __sighandler_t handler)
+{
+        return set_handler(NEXT(signal), number, handler, SA_RESTART);
+}
+
+/* What signal() is in a program compiled for System V. */
+__sighandler_t __sysv_signal(int number, __sighandler_t handler)
+{
+        return set_handler(NEXT(__sysv_signal), number, handler, (int)SA_RESETHAND | SA_NODEFER);
+}
