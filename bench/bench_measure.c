@@ -137,7 +137,7 @@ void bench_ratio_most(struct bench *b, const char *name, const struct bench_row 
 
 double bench_median_ratio(const struct bench_row *over, const struct bench_row *under)
 {
-        double values[MAX_SAMPLES];
+        double values[MAX_SAMPLES] = {0};
         return over && under ? spread_of(values, ratios_of(over, under, values)).median : 0;
 }
 

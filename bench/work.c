@@ -105,7 +105,7 @@ int saver_open(struct saver *s)
         char text[512];
         snprintf(text, sizeof(text), "%s,rate=%llu", s->options, (unsigned long long)s->rate);
         int rc = work_open(s->path, text, &s->context);
-        for (unsigned i = 0; rc == 0 && i < s->part_count; i++)
+        for (unsigned i = 0; rc == 0 && i < s->part_count && i < WORK_PARTS; i++)
                 if (belay_attach(s->context, names[i], BELAY_U64,
                                  s->parts[i].bytes / sizeof(uint64_t), s->parts[i].p))
                         rc = work_failed("attach");

@@ -1,6 +1,7 @@
 /* flush.c: the flusher: captures every unit of the commit, in the order of Algorithm 3 and 4: what
  * a thread waits for, then copies (their slots are needed), then the plan; and lets the program
- * write behind it.
+ * write behind it. Policy async is what the paper compares with: what a thread waits for, then by
+ * address, copies in their turn.
  *
  * The deadlock rule: a program thread may wait for a unit while it holds any lock of its own. From
  * the freeze to the last capture nothing here allocates, locks or calls foreign code: raw system
@@ -236,6 +237,27 @@ static void keep_clean(struct engine *e)
         }
 }
 
+/* The next unit by address, if it is a copy: 1 if it was staged, 0 if it is no copy. What was just
+ * being copied when its turn came is found in another go. */
+static int put_copy_in_turn(struct engine *e, struct cursor *c)
+{
+        c->at = c->at < e->plan_count ? c->at : 0;
+        while (c->at < e->plan_count) {
+                const struct target *t = &e->plan[c->at];
+                const struct span *s = &e->regions->list[t->region]->watch->span;
+                uint32_t word = atomic_load(&s->state[t->unit]);
+                if ((word & UNIT_KIND) == UNIT_COPIED) {
+                        c->at++;
+                        int rc = stage_copy(e, s->number, t->unit, word >> UNIT_SLOT_SHIFT);
+                        return rc ? rc : 1;
+                }
+                if ((word & UNIT_KIND) != UNIT_DONE)
+                        return 0;
+                c->at++;
+        }
+        return 0;
+}
+
 static int flush_one(struct engine *e, struct cursor *c)
 {
         uint32_t region;
@@ -246,7 +268,12 @@ static int flush_one(struct engine *e, struct cursor *c)
                 c->left--;
                 return stage_claimed(e, region, unit);
         }
-        if (copied_take(&e->tracker.guard, &span, &unit, &slot)) {
+        if (e->tracker.guard.in_turn) {
+                int rc = put_copy_in_turn(e, c);
+                c->left -= rc > 0;
+                if (rc)
+                        return rc < 0 ? rc : 0;
+        } else if (copied_take(&e->tracker.guard, &span, &unit, &slot)) {
                 c->left--;
                 return stage_copy(e, span, unit, slot);
         }
@@ -369,8 +396,14 @@ void flush_abandon(struct engine *e)
          * stack. */
         for (uint64_t i = 0; i < e->plan_count; i++) {
                 struct watch *w = e->regions->list[e->plan[i].region]->watch;
-                while ((atomic_load(&w->span.state[e->plan[i].unit]) & UNIT_KIND) == UNIT_BUSY)
+                uint32_t word;
+                while (((word = atomic_load(&w->span.state[e->plan[i].unit])) & UNIT_KIND) ==
+                       UNIT_BUSY)
                         plat->sleep_ns(20000);
+                if (g->in_turn && (word & UNIT_KIND) == UNIT_COPIED) {
+                        atomic_store(&w->span.state[e->plan[i].unit], UNIT_DONE);
+                        slot_give(g, word >> UNIT_SLOT_SHIFT);
+                }
         }
         patch_abandon(e);
         await_copies(g);

@@ -360,6 +360,7 @@ int freeze(struct engine *e)
         if (rc)
                 return rc;
         decide(e);
+        e->tracker.guard.in_turn = e->options.policy == POLICY_ASYNC;
         guard_begin(&e->tracker.guard);
         /* In this order: what is staged is watched anew, and so may be a page that it shares with a
          * unit whose written pages are looked up here. */

@@ -245,6 +245,9 @@ int draft_read_old(struct draft *d, uint32_t region, uint64_t block, void *to)
         const struct region_desc *desc = &d->v->regions[region].desc;
         const struct leaf_entry *old = old_entry(d, region, block);
         uint32_t bytes = block_length(desc, block);
+        if (!old)
+                return err_set(-EINVAL, "region '%s', block %llu is new", desc->name,
+                               (unsigned long long)block);
         int rc = media_read_now(p->media, to, bytes, old->offset);
         if (rc == 0 && !hash_equal(hash_bytes(to, bytes), old->hash))
                 rc = BELAY_E_DATA;

@@ -12,6 +12,7 @@
 #include "store/store_int.h"
 #include <errno.h>
 
+#define PACE_CREDIT_NS 5000000u
 /* Runs shorter than this make small writes: grow instead, as long as little space is lost by it. */
 #define GOOD_SLOTS 64u
 #define GROW_SLOTS 256u
@@ -150,7 +151,9 @@ static void pace(struct pool *p, uint64_t bytes)
         uint64_t now = plat->now_ns();
         if (w->free_ns > now)
                 plat->sleep_ns(w->free_ns - now);
-        w->free_ns = max_u64(w->free_ns, now) + bytes * 1000000000u / p->options.rate;
+        /* A sleep lasts longer than it was asked to: what that costs is made up for. */
+        w->free_ns =
+                max_u64(w->free_ns, now - PACE_CREDIT_NS) + bytes * 1000000000u / p->options.rate;
 }
 
 static int submit(struct pool *p)

@@ -107,7 +107,8 @@ void unit_copy(struct span *s, uint64_t u, uint32_t slot)
         memcpy(g->slots + slot * g->slot_bytes, (const void *)unit_begin(s, u), unit_length(s, u));
         atomic_fetch_add(&g->copied_bytes, unit_length(s, u));
         unit_finish(s, u, UNIT_COPIED | slot << UNIT_SLOT_SHIFT);
-        copied_push(g, slot, (uint64_t)s->number << 32 | u);
+        if (!g->in_turn)
+                copied_push(g, slot, (uint64_t)s->number << 32 | u);
 }
 
 static bool captured(const struct span *s, uint64_t u)

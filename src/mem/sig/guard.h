@@ -53,6 +53,7 @@ struct span {
 
 struct guard {
         _Atomic bool committing;
+        bool in_turn; /* copies are staged when it is their unit's turn: no stack of them    */
         _Atomic uint32_t inside; /* handlers at work: spans and slots may not go away       */
         uint32_t forks;          /* guard_forks when it was made; else it is the parent's   */
         uint8_t *slots;
