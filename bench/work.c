@@ -93,13 +93,18 @@ int work_write(const char *path, const struct work_part *parts, unsigned count, 
 
 /* ---- savers ---------------------------------------------------------------------------------- */
 
+void saver_reset(struct saver *s)
+{
+        s->waits = s->cows = s->avoided = s->faults = s->ahead = 0;
+        s->blocked_ns = s->wait_ns = s->commit_ns = 0;
+}
+
 int saver_open(struct saver *s)
 {
         static const char *const names[WORK_PARTS] = {"first", "second"};
         s->pending = false;
         s->child = 0;
-        s->waits = s->cows = s->avoided = s->faults = s->ahead = 0;
-        s->blocked_ns = s->wait_ns = s->commit_ns = 0;
+        saver_reset(s);
         if (s->kind != SAVE_BELAY)
                 return 0;
         char text[512];

@@ -43,6 +43,8 @@ struct saver {
 int saver_open(struct saver *s);
 /* Saves the state. Waits for the save before, as Belay's own call does. */
 int saver_save(struct saver *s);
+/* The sums begin anew. */
+void saver_reset(struct saver *s);
 /* Waits until the last save is complete. */
 int saver_wait(struct saver *s);
 int saver_close(struct saver *s);

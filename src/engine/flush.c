@@ -264,6 +264,10 @@ static int flush_one(struct engine *e, struct cursor *c)
         uint32_t span;
         uint32_t slot;
         uint64_t unit;
+        /* No unit is held while the medium is waited for. */
+        int room = draft_make_room(e->draft, e->tracker.guard.slot_bytes);
+        if (room)
+                return room;
         if (next_waited(e, &region, &unit)) {
                 c->left--;
                 return stage_claimed(e, region, unit);

@@ -233,6 +233,11 @@ void draft_keep(struct draft *d, uint32_t region, uint64_t block)
                 share(d, region, block, old);
 }
 
+int draft_make_room(struct draft *d, uint64_t bytes)
+{
+        return writer_make_room(d->p, bytes);
+}
+
 bool draft_has(const struct draft *d, uint32_t region, uint64_t block)
 {
         const struct leaf *l = d->v->regions[region].leaves[block / LEAF_ENTRIES];

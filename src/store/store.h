@@ -113,6 +113,8 @@ bool draft_can_keep(const struct draft *d, uint32_t region, uint64_t block);
 /* The block is as it was in that version; its content is not looked at. Only where draft_can_keep.
  */
 void draft_keep(struct draft *d, uint32_t region, uint64_t block);
+/* Waits for the medium until so many bytes can be put without waiting for it. */
+int draft_make_room(struct draft *d, uint64_t bytes);
 /* Has the block been put or kept? */
 bool draft_has(const struct draft *d, uint32_t region, uint64_t block);
 /* Reads the block as it was in that version, and checks it; a version that turns out to be damaged

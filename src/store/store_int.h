@@ -109,6 +109,7 @@ bool leaf_fits(const struct leaf *l, const struct region_desc *d, uint64_t leaf)
 struct chunk {
         uint8_t *buf;
         bool in_flight;
+        uint64_t due_ns; /* with a rate limit: when it counts as written */
 };
 struct writer {
         struct chunk chunks[IO_DEPTH];
@@ -120,13 +121,16 @@ struct writer {
         uint64_t staged_at; /* where the object being staged begins     */
         uint64_t written;   /* bytes given to the media in this draft   */
         int failed;         /* first error of a transfer                */
-        uint64_t free_ns;   /* with a rate limit: when the next write may begin */
+        uint64_t free_ns;   /* with a rate limit: when all that was submitted counts as written */
 };
 int writer_init(struct pool *p);
 void writer_delete(struct pool *p);
 /* Room for one object of `bytes`, at its place in the gather buffer. Nothing is used until
  * writer_keep. */
 int writer_stage(struct pool *p, uint32_t bytes, void **to);
+/* Waits until objects of so many bytes in all can be staged without waiting; less, if that is more
+ * than one write or free space is in short pieces. */
+int writer_make_room(struct pool *p, uint64_t bytes);
 uint64_t writer_keep(struct pool *p, uint32_t bytes);
 /* Submits the rest and waits for everything. */
 int writer_drain(struct pool *p);

@@ -12,7 +12,6 @@
 #include "store/store_int.h"
 #include <errno.h>
 
-#define PACE_CREDIT_NS 5000000u
 /* Runs shorter than this make small writes: grow instead, as long as little space is lost by it. */
 #define GOOD_SLOTS 64u
 #define GROW_SLOTS 256u
@@ -142,18 +141,22 @@ static void close_extent(struct pool *p)
         p->writer.open = false;
 }
 
-/* Holds a write back so that the long-term rate is kept. */
-static void pace(struct pool *p, uint64_t bytes)
+/* With a rate, a chunk counts as being written for as long as that takes: it is not used again
+ * before. So chunks are filled ahead of a slow medium, whoever is the slow one. */
+static void pace(struct pool *p, struct chunk *c, uint64_t bytes)
 {
         struct writer *w = &p->writer;
         if (p->options.rate == 0)
                 return;
-        uint64_t now = plat->now_ns();
-        if (w->free_ns > now)
-                plat->sleep_ns(w->free_ns - now);
-        /* A sleep lasts longer than it was asked to: what that costs is made up for. */
-        w->free_ns =
-                max_u64(w->free_ns, now - PACE_CREDIT_NS) + bytes * 1000000000u / p->options.rate;
+        w->free_ns = max_u64(w->free_ns, plat->now_ns()) + bytes * 1000000000u / p->options.rate;
+        c->due_ns = w->free_ns;
+}
+
+static void await_due(uint64_t due_ns)
+{
+        uint64_t now = due_ns ? plat->now_ns() : 0;
+        if (due_ns > now)
+                plat->sleep_ns(due_ns - now);
 }
 
 static int submit(struct pool *p)
@@ -164,7 +167,7 @@ static int submit(struct pool *p)
         int rc = 0;
         if (bytes) {
                 memset(c->buf + w->fill, 0, bytes - w->fill);
-                pace(p, bytes);
+                pace(p, c, bytes);
                 c->in_flight = true;
                 rc = p->media->ops->write(p->media, c->buf, (uint32_t)bytes, w->extent, w->current);
                 if (rc) {
@@ -194,6 +197,7 @@ static int next_chunk(struct pool *p, uint64_t bytes)
                 if (rc)
                         return rc;
         }
+        await_due(w->chunks[w->current].due_ns);
         return w->failed;
 }
 
@@ -205,6 +209,16 @@ static uint64_t place(uint64_t fill, uint32_t bytes)
                 return align_up(fill, SLOT_BYTES);
         uint64_t at = align_up(fill, SMALL_ALIGN);
         return at % SLOT_BYTES + bytes <= SLOT_BYTES ? at : align_up(at, SLOT_BYTES);
+}
+
+int writer_make_room(struct pool *p, uint64_t bytes)
+{
+        struct writer *w = &p->writer;
+        bytes = min_u64(bytes, p->media->gather_bytes);
+        if (w->open && align_up(w->fill, SLOT_BYTES) + bytes <= w->room)
+                return 0;
+        int rc = w->open ? submit(p) : 0;
+        return rc ? rc : next_chunk(p, SLOT_BYTES);
 }
 
 int writer_stage(struct pool *p, uint32_t bytes, void **to)
@@ -241,6 +255,7 @@ int writer_drain(struct pool *p)
         int rc = p->writer.open ? submit(p) : 0;
         int second = reap_all(p);
         rc = rc ? rc : second;
+        await_due(p->writer.free_ns);
         return rc ? rc : p->writer.failed;
 }
 
