@@ -89,6 +89,9 @@ int patch_step(struct engine *e);
 void patch_abandon(struct engine *e);
 
 /* order.c */
+#define UNKNOWN_WHEN (UINT64_MAX >> 5)
+/* Is it known when the program writes to the unit? */
+bool order_knows(const struct watch *w, uint64_t u);
 void order_keys(struct engine *e);
 void order_plan(struct engine *e);
 /* Remembers this epoch's accesses as the last ones and begins a new epoch. */

@@ -156,17 +156,24 @@ static uint64_t trim_to_huge(const struct span *s, uint64_t *first, uint64_t *en
         return PLAT_HUGE_PAGE;
 }
 
+/* With policy adaptive, a unit stays closed once, so that the fault tells when the program comes.
+ */
+static bool opens_behind(const struct engine *e, const struct watch *w, uint64_t u)
+{
+        return can_open(w, u) && (e->options.policy != POLICY_ADAPTIVE || order_knows(w, u));
+}
+
 static void open_behind(struct engine *e, uint32_t region, uint64_t u)
 {
         struct watch *w = e->regions->list[region]->watch;
         if (!e->options.open_behind || w->ops->needs_faults || e->options.policy == POLICY_SYNC)
                 return;
         uint64_t first = u;
-        uint64_t end = u + 1;
-        while (first > 0 && can_open(w, first - 1))
-                first--;
-        while (end < w->span.units && can_open(w, end))
+        uint64_t end = u;
+        while (end < w->span.units && opens_behind(e, w, end))
                 end++;
+        while (end > u && first > 0 && opens_behind(e, w, first - 1))
+                first--;
         uint64_t least = OPEN_BYTES;
         if (w->huge)
                 least = trim_to_huge(&w->span, &first, &end);
@@ -258,11 +265,39 @@ static int put_copy_in_turn(struct engine *e, struct cursor *c)
         return 0;
 }
 
+/* A copy is safe; what the program has not reached yet is not. So as long as there are free slots,
+ * the flusher goes ahead of the program (the paper writes copies first). */
+static bool copies_first(const struct engine *e)
+{
+        const struct guard *g = &e->tracker.guard;
+        return !e->options.follow ||
+               atomic_load(&g->slots_used) * UINT64_C(4) >= g->slot_count * UINT64_C(3);
+}
+
+static int put_newest_copy(struct engine *e, struct cursor *c)
+{
+        uint32_t span;
+        uint32_t slot;
+        uint64_t unit;
+        if (!copied_take(&e->tracker.guard, &span, &unit, &slot))
+                return 0;
+        c->left--;
+        int rc = stage_copy(e, span, unit, slot);
+        return rc ? rc : 1;
+}
+
+static int put_copy(struct engine *e, struct cursor *c)
+{
+        if (!e->tracker.guard.in_turn)
+                return copies_first(e) ? put_newest_copy(e, c) : 0;
+        int rc = put_copy_in_turn(e, c);
+        c->left -= rc > 0;
+        return rc;
+}
+
 static int flush_one(struct engine *e, struct cursor *c)
 {
         uint32_t region;
-        uint32_t span;
-        uint32_t slot;
         uint64_t unit;
         /* No unit is held while the medium is waited for. */
         int room = draft_make_room(e->draft, e->tracker.guard.slot_bytes);
@@ -272,15 +307,9 @@ static int flush_one(struct engine *e, struct cursor *c)
                 c->left--;
                 return stage_claimed(e, region, unit);
         }
-        if (e->tracker.guard.in_turn) {
-                int rc = put_copy_in_turn(e, c);
-                c->left -= rc > 0;
-                if (rc)
-                        return rc < 0 ? rc : 0;
-        } else if (copied_take(&e->tracker.guard, &span, &unit, &slot)) {
-                c->left--;
-                return stage_copy(e, span, unit, slot);
-        }
+        int copied = put_copy(e, c);
+        if (copied)
+                return copied < 0 ? copied : 0;
         /* Before anything is opened and watched anew, which would take marks away that it needs. */
         int patched = patch_step(e);
         if (patched)
@@ -292,6 +321,9 @@ static int flush_one(struct engine *e, struct cursor *c)
                         open_behind(e, region, unit);
                 return rc;
         }
+        copied = put_newest_copy(e, c);
+        if (copied)
+                return copied < 0 ? copied : 0;
         /* A thread is just copying the last ones. */
         plat->sleep_ns(20000);
         return 0;
@@ -308,22 +340,25 @@ static uint64_t unstaged(const struct engine *e)
         return count;
 }
 
-/* Units that were opened behind the flusher and have been written since: no fault tells of them. */
+/* Was a unit that is watched written since it was opened? No fault tells of it. */
+static void look_behind(struct engine *e, struct watch *w, uint64_t u)
+{
+        struct span *s = &w->span;
+        uintptr_t begin = unit_begin(s, u);
+        uint8_t none = ACCESS_NONE;
+        if (w->ops->written(&e->tracker, w, begin, begin + unit_length(s, u)) > 0 &&
+            atomic_compare_exchange_strong(&s->access[u], &none, ACCESS_AVOIDED))
+                e->epoch.avoided++;
+}
+
 static void count_avoided(struct engine *e)
 {
         for (uint32_t i = 0; i < e->regions->count; i++) {
                 struct watch *w = e->regions->list[i]->watch;
-                for (uint64_t u = 0; w->ops->written && u < w->span.units; u++) {
-                        uint8_t none = ACCESS_NONE;
+                for (uint64_t u = 0; w->ops->written && u < w->span.units; u++)
                         if (w->mode[u] == MODE_OPENED && !atomic_load(&w->span.written[u]) &&
-                            atomic_load(&w->span.access[u]) == ACCESS_NONE &&
-                            w->ops->written(&e->tracker, w, unit_begin(&w->span, u),
-                                            unit_begin(&w->span, u) + unit_length(&w->span, u)) >
-                                    0 &&
-                            atomic_compare_exchange_strong(&w->span.access[u], &none,
-                                                           ACCESS_AVOIDED))
-                                e->epoch.avoided++;
-                }
+                            atomic_load(&w->span.access[u]) == ACCESS_NONE)
+                                look_behind(e, w, u);
         }
 }
 

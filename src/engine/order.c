@@ -1,5 +1,8 @@
 /* order.c: in which order units are flushed (Algorithm 4 of the AI-Ckpt paper, over units).
  *
+ * What the order achieved once must not count against it: a unit that was flushed in time was not
+ * met, and would come last the next time. So the worse of two epochs counts.
+ *
  * The plan is sorted once per commit: units whose first write met the worst interference last time
  * come first, and among those the ones that were written earliest. What the program does during the
  * commit overrides it unit by unit (flush.c). Times are relative to the freeze, so epochs of
@@ -22,6 +25,16 @@ static uint64_t class_of(uint8_t access)
         }
 }
 
+bool order_knows(const struct watch *w, uint64_t u)
+{
+        return w->last_access[u] != ACCESS_NONE && w->last_when_ns[u] != UNKNOWN_WHEN;
+}
+
+static uint64_t worst_class(const struct watch *w, uint64_t u)
+{
+        return min_u64(class_of(w->last_access[u]), class_of(w->earlier[u]));
+}
+
 static uint64_t key_of(const struct engine *e, const struct target *t, uint64_t index)
 {
         const struct watch *w = e->regions->list[t->region]->watch;
@@ -29,8 +42,9 @@ static uint64_t key_of(const struct engine *e, const struct target *t, uint64_t 
                 return index;
         /* Following the program needs one sequence, not one per class. */
         uint64_t class = e->options.follow ? (w->last_access[t->unit] == ACCESS_NONE)
-                                           : class_of(w->last_access[t->unit]);
-        uint64_t when = w->last_access[t->unit] == ACCESS_NONE ? index : w->last_when_ns[t->unit];
+                                           : worst_class(w, t->unit);
+        uint64_t when = w->last_access[t->unit] == ACCESS_NONE ? 0 : w->last_when_ns[t->unit];
+        when += when == 0 || when == UNKNOWN_WHEN ? index : 0;
         return class << 60 | (when & ((UINT64_C(1) << 60) - 1));
 }
 
@@ -82,6 +96,7 @@ void order_begin_epoch(struct engine *e, struct watch *w, uint64_t before_ns)
                 uint8_t access = atomic_load(&s->access[u]);
                 uint64_t when = atomic_load(&s->when_ns[u]);
                 e->epoch.after += access == ACCESS_AFTER || (access == ACCESS_NONE && w->dirty[u]);
+                w->earlier[u] = w->last_access[u];
                 if (access != ACCESS_NONE && when != 0) {
                         w->last_access[u] = access;
                         w->last_when_ns[u] = when > before_ns ? when - before_ns : 0;
@@ -91,7 +106,7 @@ void order_begin_epoch(struct engine *e, struct watch *w, uint64_t before_ns)
                         /* Written without a fault: after the commit, or behind the flusher. When is
                          * not known; what was known from earlier epochs stays. */
                         w->last_access[u] = access != ACCESS_NONE ? access : ACCESS_AFTER;
-                        w->last_when_ns[u] = UINT64_MAX >> 5;
+                        w->last_when_ns[u] = UNKNOWN_WHEN;
                 }
                 w->hot[u] = w->dirty[u] && w->mode[u] != MODE_PATCH
                                     ? (uint8_t)min_u64(w->hot[u] + 1u, 255)

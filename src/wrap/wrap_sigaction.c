@@ -7,10 +7,13 @@
 
 static _Atomic uint8_t asked_in_handler[NSIG];
 
+static _Atomic bool begun;
+
 /* The fault handler itself is installed past the wrapper. */
 void wrap_begin_handlers(void)
 {
         faults_sigaction = NEXT(sigaction);
+        atomic_store(&begun, true);
 }
 
 static bool is_fault(int number)
@@ -20,7 +23,8 @@ static bool is_fault(int number)
 
 static int change(int number, const struct sigaction *act, struct sigaction *old)
 {
-        if (!is_fault(number))
+        /* A sanitizer's run time calls this before our constructor has run. */
+        if (!is_fault(number) || !atomic_load(&begun))
                 return NEXT(sigaction)(number, act, old);
         int rc = faults_change(number, act, old);
         if (rc == 0)
