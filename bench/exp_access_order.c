@@ -85,20 +85,6 @@ static struct saver make_saver(struct order *a, enum config config)
         return s;
 }
 
-static int compare(const void *a, const void *b)
-{
-        double x = *(const double *)a;
-        double y = *(const double *)b;
-        return (x > y) - (x < y);
-}
-
-/* Sorts them. */
-static double median(double *values, unsigned count)
-{
-        qsort(values, count, sizeof(*values), compare);
-        return values[count / 2];
-}
-
 /* The paper's library knows the order of the first writes from the allocation on; here a first
  * checkpoint, which is not measured, tells it. */
 static int make_history(struct order *a, struct saver *s)
@@ -137,7 +123,7 @@ static int run(struct order *a, enum config config, double *seconds, double *cal
         if (rc == 0)
                 rc = saver_wait(&s);
         *seconds = bench_now() - start;
-        *calm = median(times, count) * ITERATIONS;
+        *calm = work_median(times, count) * ITERATIONS;
         int second = saver_close(&s);
         bench_sample(a->waits[config], (double)s.waits);
         bench_sample(a->copies[config], (double)s.cows);

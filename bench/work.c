@@ -221,6 +221,19 @@ int saver_close(struct saver *s)
         return rc;
 }
 
+static int compare(const void *a, const void *b)
+{
+        double x = *(const double *)a;
+        double y = *(const double *)b;
+        return (x > y) - (x < y);
+}
+
+double work_median(double *values, unsigned count)
+{
+        qsort(values, count, sizeof(*values), compare);
+        return values[count / 2];
+}
+
 /* ---- stencil --------------------------------------------------------------------------------- */
 
 int stencil_new(struct stencil *s, uint64_t bytes)

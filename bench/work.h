@@ -52,6 +52,9 @@ int saver_close(struct saver *s);
 /* Writes the parts over an existing file, at most `rate` bytes per second, with fdatasync. */
 int work_write(const char *path, const struct work_part *parts, unsigned count, uint64_t rate);
 
+/* Sorts them. */
+double work_median(double *values, unsigned count);
+
 /* Jacobi iteration on two grids that change roles: the state is both. */
 struct stencil {
         uint64_t rows, columns;

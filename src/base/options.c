@@ -55,7 +55,7 @@ static const struct option table[OPT_COUNT] = {
                  "when a checkpoint returns and in which order it is flushed: sync when it is "
                  "durable; "
                  "async when the state is frozen, by address; adaptive as the program will write"},
-        [OPT_UNIT] = {"unit", KIND_POWER, "64KiB", NULL, 4096, 2 << 20,
+        [OPT_UNIT] = {"unit", KIND_POWER, "256KiB", NULL, 4096, 2 << 20,
                       "bytes that are tracked and copied at once"},
         [OPT_COPY_BUFFER] =
                 {"copy_buffer", KIND_SIZE, "16MiB", NULL, 0, UINT64_C(1) << 56,

@@ -5,6 +5,9 @@
 #include "engine/engine.h"
 #include <pthread.h>
 
+/* Captured units of dense regions are opened in runs of at least this. */
+#define RUN_BYTES (UINT64_C(4) << 20)
+
 /* One unit of one region in the order of flushing. */
 struct target {
         uint32_t region; /* position in the registry, the draft and `watches` */

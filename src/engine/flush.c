@@ -10,7 +10,7 @@
 
 /* Opening a run costs a system call and a TLB shootdown (10 µs with a second thread): not for less
  * than this. */
-#define OPEN_BYTES (UINT64_C(256) << 10)
+#define OPEN_BYTES (UINT64_C(1024) << 10)
 /* Where the boundaries of units are not those of huge pages, every run splits two of them. */
 #define OPEN_BYTES_SPLITTING (UINT64_C(32) << 20)
 
@@ -110,11 +110,12 @@ static void arm(struct engine *e, struct watch *w, uint64_t first, uint64_t coun
                 call_written(w, first, count);
 }
 
-/* Written in every epoch, as far as is known. A page that is watched costs a huge page its unity as
- * soon as it is written: there, what was written once is not watched until it proves unchanged. */
+/* Written in every epoch, as far as is known. The first write to a page that is watched costs 1.3
+ * µs, and a huge page its unity: a region that is new, or in huge pages, is not watched until it
+ * proves unchanged. */
 static bool is_hot(const struct watch *w, uint64_t u)
 {
-        return w->hot[u] >= (w->huge ? 1 : 2);
+        return w->hot[u] >= (w->huge || w->fresh ? 1 : 2);
 }
 
 static void open_run(struct engine *e, struct watch *w, uint64_t first, uint64_t count)
@@ -174,9 +175,9 @@ static void open_behind(struct engine *e, uint32_t region, uint64_t u)
                 end++;
         while (end > u && first > 0 && opens_behind(e, w, first - 1))
                 first--;
-        uint64_t least = OPEN_BYTES;
+        uint64_t least = w->runs ? RUN_BYTES : OPEN_BYTES;
         if (w->huge)
-                least = trim_to_huge(&w->span, &first, &end);
+                least = max_u64(least, trim_to_huge(&w->span, &first, &end));
         if (end > first && (end - first) * w->span.unit_bytes >= least)
                 open_run(e, w, first, end - first);
 }
@@ -368,13 +369,14 @@ static void adapt(struct engine *e)
         if (e->options.policy == POLICY_SYNC || e->tracker.trap.uffd < 0)
                 return;
         for (uint32_t i = 0; i < e->regions->count; i++) {
-                const struct watch *w = e->regions->list[i]->watch;
+                struct watch *w = e->regions->list[i]->watch;
                 uint64_t units = 0;
                 uint64_t often = 0;
                 for (uint64_t u = 0; u < w->span.units; u++) {
                         units += w->hot[u] >= 1;
                         often += is_hot(w, u);
                 }
+                w->fresh = false;
                 bool dense = w->ops == &tracker_scan && often * 4 >= w->span.units * 3;
                 bool sparse = w->ops == &tracker_dense && units * 2 < w->span.units;
                 if (!dense && !sparse)

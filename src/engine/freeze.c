@@ -341,6 +341,21 @@ static void copy_ahead(struct engine *e)
         }
 }
 
+/* Where nothing needs to be noticed unit by unit any more, captured units are opened in long runs,
+ * also by the fault handler: each opening costs every running thread its TLB. */
+static void choose_runs(struct engine *e)
+{
+        for (uint32_t i = 0; i < e->regions->count; i++) {
+                struct watch *w = e->regions->list[i]->watch;
+                bool runs = w->ops == &tracker_dense && e->options.open_behind;
+                for (uint64_t u = 0; runs && u < w->span.units; u++)
+                        runs = e->options.policy != POLICY_ADAPTIVE || w->mode[u] != MODE_FLUSH ||
+                               order_knows(w, u);
+                w->runs = runs;
+                atomic_store(&w->span.run, runs ? RUN_BYTES / w->span.unit_bytes : 0);
+        }
+}
+
 int freeze(struct engine *e)
 {
         e->frozen_ns = plat->now_ns();
@@ -370,6 +385,7 @@ int freeze(struct engine *e)
         if (rc)
                 return rc;
         order_keys(e);
+        choose_runs(e);
         copy_ahead(e);
         if (e->options.policy == POLICY_SYNC) {
                 for (uint32_t i = 0; i < e->regions->count; i++)

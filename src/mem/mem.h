@@ -55,6 +55,8 @@ struct watch {
         uint32_t *pages;        /* per unit: written pages, if the tracker knows           */
         bool protected;         /* by this commit: something has to be opened              */
         bool huge;              /* mostly in huge pages                                    */
+        bool runs;              /* by this commit: opened in long runs                     */
+        bool fresh;             /* no commit yet: taken for dense, if there is such a thing */
 };
 
 enum mode { MODE_KEEP, MODE_DIRECT, MODE_FLUSH, MODE_OPENED, MODE_PATCH };

@@ -216,6 +216,7 @@ int tracker_watch(struct tracker *t, struct region *r)
         }
         w->span.number = number;
         w->ops = t->ops;
+        w->fresh = t->trap.uffd >= 0;
         t->watches[number] = w;
         r->watch = w;
         /* Less than a unit of whole pages is cheaper to copy than to protect. */

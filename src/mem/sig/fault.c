@@ -243,6 +243,16 @@ static void unstick(struct span *s)
         }
 }
 
+/* What the program will reach next may be captured already: one fault for all of it. */
+static void widen(const struct span *s, uint64_t *first, uint64_t *last)
+{
+        uint32_t run = atomic_load(&s->run);
+        for (uint32_t i = 0; i < run && *last + 1 < s->units && captured(s, *last + 1); i++)
+                ++*last;
+        for (uint32_t i = 0; i<run && * first> 0 && captured(s, *first - 1); i++)
+                --*first;
+}
+
 static void admit_span(struct span *s, uintptr_t low, uintptr_t high)
 {
         if (s->guard->forks != atomic_load(&guard_forks)) {
@@ -259,6 +269,7 @@ static void admit_span(struct span *s, uintptr_t low, uintptr_t high)
                 atomic_store(&s->written[u], 1);
         }
         atomic_store(&s->guard->newest, ((uint64_t)s->number << 32 | last) + 1);
+        widen(s, &first, &last);
         if (!units_open(s, first, last - first + 1, false))
                 unstick(s);
 }

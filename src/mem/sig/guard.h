@@ -48,6 +48,7 @@ struct span {
         _Atomic uint64_t *when_ns; /* per unit: first write seen in this epoch               */
         _Atomic uint8_t *written;  /* per unit: written since the freeze, as faults tell     */
         _Atomic bool stuck;        /* pages could not be opened singly; they open at the end */
+        _Atomic uint32_t run;      /* captured units beside a written one to open with it    */
         _Atomic int uffd;          /* faults come from this userfaultfd; -1: from mprotect   */
 };
 
