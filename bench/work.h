@@ -61,6 +61,7 @@ struct stencil {
         double *grid[2];
         uint64_t step;
         uint64_t bytes; /* of one grid */
+        unsigned work;  /* how often a row is computed, 1 unless told: a program with more to do */
 };
 int stencil_new(struct stencil *s, uint64_t bytes);
 void stencil_delete(struct stencil *s);
