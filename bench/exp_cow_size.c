@@ -159,7 +159,7 @@ int exp_cow_size(struct bench *b)
         if (!c)
                 return bench_fail("no memory");
         c->b = b;
-        c->bytes = o->bytes ? o->bytes : o->quick ? 128 * MIB : 256 * MIB;
+        c->bytes = o->bytes ? o->bytes : o->quick ? 64 * MIB : 256 * MIB;
         for (unsigned i = 1; i < SIZES; i++)
                 c->buffer[i] = c->bytes >> (2 * (SIZES - 1 - i));
         snprintf(c->pool, sizeof(c->pool), "%s/pool", o->memory_dir);

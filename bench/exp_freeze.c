@@ -184,7 +184,7 @@ int exp_freeze(struct bench *b)
         if (!f)
                 return bench_fail("no memory");
         f->b = b;
-        f->bytes = o->bytes ? o->bytes : GIB;
+        f->bytes = o->bytes ? o->bytes : o->quick ? 256 * MIB : GIB;
         snprintf(f->pool, sizeof(f->pool), "%s/pool", o->memory_dir);
         snprintf(f->plain, sizeof(f->plain), "%s/plain", o->dir);
         int rc = bench_has_room(o->memory_dir, 4 * f->bytes) && bench_has_room(o->dir, f->bytes)

@@ -70,7 +70,7 @@ int share_work(struct engine *e, struct shared_work *work);
 
 /* freeze.c */
 int freeze(struct engine *e);
-/* Writes the blocks of a unit into the draft, from `from`. 1 if none had changed. */
+/* Writes the blocks of a unit into the draft, from `from`. */
 int put_unit(struct engine *e, uint32_t region, uint64_t unit, const uint8_t *from);
 
 /* flush.c: everything that is left of the commit. The lock is not held. */

@@ -26,9 +26,7 @@ static int stage_claimed(struct engine *e, uint32_t region, uint64_t u)
         struct watch *w = e->regions->list[region]->watch;
         int rc = put_unit(e, region, u, (const uint8_t *)unit_begin(&w->span, u));
         unit_finish(&w->span, u, UNIT_DONE);
-        if (rc == 1)
-                w->hot[u] = 0;
-        return rc < 0 ? rc : 0;
+        return rc;
 }
 
 static int stage_copy(struct engine *e, uint32_t span, uint64_t u, uint32_t slot)
@@ -44,7 +42,7 @@ static int stage_copy(struct engine *e, uint32_t span, uint64_t u, uint32_t slot
         int rc = put_unit(e, region, u, copy);
         atomic_store(&e->regions->list[region]->watch->span.state[u], UNIT_DONE);
         slot_give(g, slot);
-        return rc < 0 ? rc : 0;
+        return rc;
 }
 
 /* A unit some thread waits for. */

@@ -26,15 +26,18 @@ int put_unit(struct engine *e, uint32_t region, uint64_t unit, const uint8_t *fr
         uint64_t per_unit = r->watch->span.unit_bytes / r->desc.block_bytes;
         uint64_t first = unit * per_unit;
         uint64_t end = min_u64(first + per_unit, region_blocks(&r->desc));
-        int same = 1;
+        uint64_t changed = 0;
         for (uint64_t block = first; block < end; block++) {
                 int rc = draft_put(e->draft, region, block,
                                    from + (block - first) * r->desc.block_bytes);
                 if (rc < 0)
                         return rc;
-                same &= rc;
+                changed += rc == 0;
         }
-        return same;
+        /* A unit with few changes is worth being watched page by page. */
+        if (changed * 2 <= end - first)
+                r->watch->hot[unit] = 0;
+        return 0;
 }
 
 static bool can_keep(const struct engine *e, uint32_t region, uint64_t unit)
@@ -165,7 +168,7 @@ static int put_direct(struct engine *e)
                         bool watched = w->ops->take && whole_pages(&w->span, u) &&
                                        w->ops->arm(&e->tracker, w, u, 1) == 0;
                         int rc = put_unit(e, i, u, (const uint8_t *)unit_begin(&w->span, u));
-                        if (rc < 0)
+                        if (rc)
                                 return rc;
                         if (!watched)
                                 call_written(w, u);
@@ -274,7 +277,7 @@ static int protect_or_put(struct engine *e)
                                 continue;
                         rc = put_unit(e, i, u, (const uint8_t *)unit_begin(&w->span, u));
                         unit_finish(&w->span, u, UNIT_DONE);
-                        if (rc < 0)
+                        if (rc)
                                 return rc;
                         w->mode[u] = MODE_DIRECT;
                         call_written(w, u);

@@ -31,6 +31,7 @@ static struct belay *open_context(const char *media, const char *versions)
         set(c, "media", media);
         set(c, "versions", versions);
         set(c, "rate", "32MiB");
+        set(c, "unit", "64KiB");
         CHECK_EQ(belay_open(c, &b), 0);
         belay_config_delete(&c);
         return b;
