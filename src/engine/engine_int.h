@@ -61,6 +61,9 @@ struct engine {
         uint32_t *region_of; /* per span number: position of its region */
         uint32_t region_capacity;
 
+        const struct region *unprotected; /* found by the freeze; said when it is over */
+        int unprotected_code;
+
         /* The version whose content the dirty marks are relative to; 0: everything is dirty. */
         uint64_t lineage;
 };
@@ -75,6 +78,9 @@ int put_unit(struct engine *e, uint32_t region, uint64_t unit, const uint8_t *fr
 
 /* flush.c: everything that is left of the commit. The lock is not held. */
 int flush(struct engine *e);
+/* After the last capture, when no handler waits for the flusher any more: other trackers for
+ * regions that are written differently now. */
+void flush_adapt(struct engine *e);
 /* After a failure: lets the program go on, whatever was not captured. */
 void flush_abandon(struct engine *e);
 

@@ -97,6 +97,8 @@ static int commit(struct engine *e)
                 flush_abandon(e);
         end_capture(e);
         if (rc == 0)
+                flush_adapt(e);
+        if (rc == 0)
                 rc = seal(e);
         else
                 draft_abort(&e->draft);

@@ -362,7 +362,7 @@ static void count_avoided(struct engine *e)
 }
 
 /* A region that is written all over in every epoch is dense; one that is no longer is scanned. */
-static void adapt(struct engine *e)
+void flush_adapt(struct engine *e)
 {
         if (e->options.policy == POLICY_SYNC || e->tracker.trap.uffd < 0)
                 return;
@@ -404,7 +404,6 @@ int flush(struct engine *e)
                 return rc;
         count_avoided(e);
         open_rest(e);
-        adapt(e);
         keep_clean(e);
         return 0;
 }

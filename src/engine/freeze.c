@@ -268,9 +268,8 @@ static int protect_or_put(struct engine *e)
                 int rc = protect(e, w);
                 if (rc == 0)
                         continue;
-                log_emit(BELAY_LOG_WARN,
-                         "region '%s' cannot be protected (%s): it is copied at this checkpoint",
-                         e->regions->list[i]->desc.name, code_text(rc));
+                e->unprotected = e->regions->list[i];
+                e->unprotected_code = rc;
                 span_open(&w->span);
                 for (uint64_t u = 0; u < w->span.units; u++) {
                         if (!unit_claim(&w->span, u))
@@ -359,22 +358,11 @@ static void choose_runs(struct engine *e)
         }
 }
 
-int freeze(struct engine *e)
+/* With no handler at work: what one has seen of a unit would not be true any more. Calls nothing of
+ * the program's, whose threads may be waiting. */
+static int freeze_held(struct engine *e)
 {
-        e->frozen_ns = plat->now_ns();
-        e->epoch = (struct epoch_stats){.version = 0};
-        int rc = describe(e);
-        if (rc == 0)
-                rc = make_room(e);
-        if (rc == 0)
-                rc = tracker_set_slots(
-                        &e->tracker, e->options.policy == POLICY_SYNC ? 0 : e->options.copy_bytes);
-        if (rc == 0)
-                rc = patch_room(e);
-        if (rc == 0 && e->tracker.ops->traps)
-                rc = faults_ready();
-        if (rc == 0)
-                rc = collect(e);
+        int rc = collect(e);
         if (rc)
                 return rc;
         decide(e);
@@ -396,4 +384,31 @@ int freeze(struct engine *e)
                 return 0;
         }
         return protect_or_put(e);
+}
+
+int freeze(struct engine *e)
+{
+        e->frozen_ns = plat->now_ns();
+        e->epoch = (struct epoch_stats){.version = 0};
+        e->unprotected = NULL;
+        int rc = describe(e);
+        if (rc == 0)
+                rc = make_room(e);
+        if (rc == 0)
+                rc = tracker_set_slots(
+                        &e->tracker, e->options.policy == POLICY_SYNC ? 0 : e->options.copy_bytes);
+        if (rc == 0)
+                rc = patch_room(e);
+        if (rc == 0 && e->tracker.ops->traps)
+                rc = faults_ready();
+        if (rc)
+                return rc;
+        guard_hold(&e->tracker.guard);
+        rc = freeze_held(e);
+        guard_release(&e->tracker.guard);
+        if (e->unprotected)
+                log_emit(BELAY_LOG_WARN,
+                         "region '%s' cannot be protected (%s): it is copied at this checkpoint",
+                         e->unprotected->desc.name, code_text(e->unprotected_code));
+        return rc;
 }

@@ -256,8 +256,10 @@ const struct tracker_ops tracker_scan = {
 
 static int dense_add(struct tracker *t, struct watch *w)
 {
-        atomic_store(&w->span.uffd, t->trap.uffd);
-        return track_add(&t->trap, (void *)w->span.low, w->span.high - w->span.low);
+        int rc = track_add(&t->trap, (void *)w->span.low, w->span.high - w->span.low);
+        if (rc == 0)
+                atomic_store(&w->span.uffd, t->trap.uffd);
+        return rc;
 }
 
 static void dense_remove(struct tracker *t, struct watch *w)

@@ -258,6 +258,8 @@ void tracker_change(struct tracker *t, struct region *r, const struct tracker_op
         struct watch *w = r->watch;
         for (uint64_t u = 0; u < w->span.units; u++)
                 atomic_store(&w->span.written[u], 1);
+        /* Before and after: a fault on its way in between is repeated. */
+        atomic_fetch_add(&span_changes, 1);
         w->ops->remove(t, w);
         atomic_fetch_add(&span_changes, 1);
         int rc = ops->add(t, w);

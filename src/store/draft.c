@@ -73,7 +73,7 @@ static int complete_last_slot(struct pool *p)
         uint64_t bytes = align_up(p->media->bytes, SLOT_BYTES);
         if (bytes == p->media->bytes)
                 return 0;
-        int rc = p->media->ops->grow(p->media, bytes);
+        int rc = bytes > plat->file_limit() ? -EFBIG : p->media->ops->grow(p->media, bytes);
         return rc ? err_set(rc, "pool '%s' cannot be filled up to %llu bytes: %s", p->label,
                             (unsigned long long)bytes, code_text(rc))
                   : 0;

@@ -246,17 +246,25 @@ ssize_t recvmsg(int fd, struct msghdr *m, int flags)
         return r;
 }
 
+static bool admit_messages(struct mmsghdr *list, unsigned n, struct timespec *timeout, bool force)
+{
+        bool ours =
+                force ? wrap_force(list, n * sizeof(*list)) : wrap_admit(list, n * sizeof(*list));
+        ours |= force ? wrap_force(timeout, sizeof(*timeout))
+                      : wrap_admit(timeout, sizeof(*timeout));
+        for (unsigned i = 0; i < n && i < 1024; i++)
+                ours |= admit_message(&list[i].msg_hdr, force);
+        return ours;
+}
+
 int recvmmsg(int fd, struct mmsghdr *list, unsigned n, int flags, struct timespec *timeout)
 {
         int r;
         if (!wrap_active())
                 return NEXT(recvmmsg)(fd, list, n, flags, timeout);
-        for (unsigned i = 0; i < n && i < 1024; i++)
-                (void)admit_message(&list[i].msg_hdr, false);
-        (void)wrap_admit(list, n * sizeof(*list));
-        (void)wrap_admit(timeout, sizeof(*timeout));
+        (void)admit_messages(list, n, timeout, false);
         WRAP_REPEAT(r, NEXT(recvmmsg)(fd, list, n, flags, timeout),
-                    wrap_force(list, n * sizeof(*list)));
+                    admit_messages(list, n, timeout, true));
         return r;
 }
 

@@ -5,7 +5,9 @@
  * unit, and the flusher that ends it needs none of the program's locks either. */
 #include "mem/sig/guard.h"
 #include <errno.h>
+#include <sys/syscall.h>
 
+#define HOLD_NS 100000u   /* a freeze takes milliseconds */
 #define WAIT_NS 50000000u /* then look again; a lost wake-up costs at most this */
 
 _Atomic(struct span_table *) span_table_now;
@@ -274,8 +276,38 @@ static void admit_span(struct span *s, uintptr_t low, uintptr_t high)
                 unstick(s);
 }
 
-/* The first span with a page in [p, end), kept alive until span_leave. */
-static struct span *span_enter(uintptr_t p, uintptr_t end)
+static uint32_t own_thread(void)
+{
+        return (uint32_t)raw_call(SYS_gettid, 0, 0, 0, 0, 0, 0);
+}
+
+void guard_hold(struct guard *g)
+{
+        atomic_store(&g->freezing, own_thread());
+        uint32_t count;
+        while ((count = atomic_load(&g->inside)) != 0) /* nobody wakes: it is short */
+                (void)raw_futex_wait(&g->inside, count, HOLD_NS);
+}
+
+void guard_release(struct guard *g)
+{
+        atomic_store(&g->freezing, 0);
+        (void)raw_futex_wake(&g->freezing, INT32_MAX);
+}
+
+/* Entered `found`, or has to look again after a freeze. */
+static bool may_stay(struct guard *g)
+{
+        uint32_t thread = atomic_load(&g->freezing);
+        if (thread == 0 || thread == own_thread() || g->forks != atomic_load(&guard_forks))
+                return true;
+        atomic_fetch_sub(&g->inside, 1);
+        (void)raw_futex_wait(&g->freezing, thread, HOLD_NS);
+        return false;
+}
+
+/* The first span with a page in [p, end). */
+static struct span *find_span(uintptr_t p, uintptr_t end)
 {
         struct span *found = NULL;
         atomic_fetch_add(&span_table_readers, 1);
@@ -295,6 +327,16 @@ static struct span *span_enter(uintptr_t p, uintptr_t end)
         }
         atomic_fetch_sub(&span_table_readers, 1);
         return found;
+}
+
+/* The same, kept alive until span_leave. */
+static struct span *span_enter(uintptr_t p, uintptr_t end)
+{
+        struct span *s;
+        do
+                s = find_span(p, end);
+        while (s && !may_stay(s->guard));
+        return s;
 }
 
 static void span_leave(struct guard *g)
@@ -337,9 +379,14 @@ bool guard_fault(uintptr_t address, bool bus)
         if (!s)
                 return just_changed();
         struct guard *g = s->guard;
-        bool ours = bus == (atomic_load(&s->uffd) >= 0);
+        bool trapped = atomic_load(&s->uffd) >= 0;
+        bool ours = bus == trapped;
         if (ours)
                 admit_span(s, address, address + 1);
+        /* The program protected its own memory, which a checkpoint undoes: with mprotect as a trap
+         * that comes by itself. */
+        else if (trapped && s->guard->committing)
+                ours = raw_mprotect(s->low, s->high - s->low, true) == 0;
         span_leave(g);
         return ours || just_changed();
 }

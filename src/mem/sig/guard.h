@@ -55,8 +55,9 @@ struct span {
 struct guard {
         _Atomic bool committing;
         bool in_turn; /* copies are staged when it is their unit's turn: no stack of them    */
-        _Atomic uint32_t inside; /* handlers at work: spans and slots may not go away       */
-        uint32_t forks;          /* guard_forks when it was made; else it is the parent's   */
+        _Atomic uint32_t freezing; /* the thread that freezes: others wait before they enter; 0  */
+        _Atomic uint32_t inside;   /* handlers at work: spans and slots may not go away       */
+        uint32_t forks;            /* guard_forks when it was made; else it is the parent's   */
         uint8_t *slots;
         uint64_t slot_bytes;
         uint32_t slot_count;
@@ -102,6 +103,11 @@ int64_t slot_take(struct guard *g);
 void slot_give(struct guard *g, uint32_t slot);
 /* Takes the most recently copied unit off the stack; false if there is none. */
 bool copied_take(struct guard *g, uint32_t *span, uint64_t *unit, uint32_t *slot);
+
+/* Whoever is inside leaves, and nobody enters until guard_release: what a handler has seen of a
+ * unit must not outlive a freeze. Between commits only. The calling thread itself may fault. */
+void guard_hold(struct guard *g);
+void guard_release(struct guard *g);
 
 /* A commit begins: what faults left behind since the last one is forgotten. */
 void guard_begin(struct guard *g);
