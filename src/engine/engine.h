@@ -59,7 +59,7 @@ struct epoch_stats {
         uint64_t version;
         uint64_t blocked_ns, commit_ns, wait_ns;
         uint64_t units, dirty_units, direct_units, ahead_units, ahead_missed;
-        uint64_t patches, patches_lost; /* pages copied at the freeze; blocks read back */
+        uint64_t patches; /* pages copied at the freeze */
         uint64_t waits, cows, avoided, after, faults;
         uint64_t scanned_bytes, copied_bytes, copy_peak_bytes;
         struct draft_result result;

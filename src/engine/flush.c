@@ -328,17 +328,6 @@ static int flush_one(struct engine *e, struct cursor *c)
         return 0;
 }
 
-/* Units of the plan that are still to come; those that could not be protected were staged at the
- * freeze. */
-static uint64_t unstaged(const struct engine *e)
-{
-        uint64_t count = 0;
-        for (uint64_t i = 0; i < e->plan_count; i++)
-                count += e->regions->list[e->plan[i].region]->watch->mode[e->plan[i].unit] !=
-                         MODE_DIRECT;
-        return count;
-}
-
 /* Was a unit that is watched written since it was opened? No fault tells of it. */
 static void look_behind(struct engine *e, struct watch *w, uint64_t u)
 {
@@ -388,7 +377,7 @@ void flush_adapt(struct engine *e)
 
 int flush(struct engine *e)
 {
-        struct cursor c = {.left = unstaged(e)};
+        struct cursor c = {.left = e->plan_count};
         for (uint32_t i = 0; c.left > 0 && i < e->regions->count; i++)
                 tracker_look_at_pages(&e->tracker, e->regions->list[i]->watch);
         order_plan(e);

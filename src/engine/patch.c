@@ -228,7 +228,6 @@ static int put_block(struct engine *e, uint64_t i, uint64_t block)
         int rc = lost ? draft_read_old(e->draft, region, block, e->block) : 0;
         if (rc)
                 return rc;
-        e->epoch.patches_lost += (uint64_t)lost;
         overlay(e, i, begin, end);
         rc = draft_put(e->draft, region, block, e->block);
         return rc < 0 ? rc : 0;

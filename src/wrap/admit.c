@@ -107,17 +107,9 @@ static enum look look(uintptr_t p, uint64_t bytes)
         enum look found = OUTSIDE;
         atomic_fetch_add(&span_table_readers, 1);
         const struct span_table *t = atomic_load(&span_table_now);
-        uint32_t low = 0;
-        uint32_t high = t ? t->count : 0;
-        while (low < high) {
-                uint32_t mid = low + (high - low) / 2;
-                if (t->spans[mid]->high <= p)
-                        low = mid + 1;
-                else
-                        high = mid;
-        }
-        for (; t && low < t->count && t->spans[low]->low < p + bytes && found != SHUT; low++)
-                found = ready(t->spans[low], p, p + bytes) ? READY : SHUT;
+        uint32_t at = span_position(t, p);
+        for (; t && at < t->count && t->spans[at]->low < p + bytes && found != SHUT; at++)
+                found = ready(t->spans[at], p, p + bytes) ? READY : SHUT;
         atomic_fetch_sub(&span_table_readers, 1);
         return found;
 }

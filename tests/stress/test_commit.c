@@ -2,9 +2,8 @@
  * freeze. First they write all over, then here and there, then all over again.
  *
  * timeout: 300 */
-#include "check.h"
-#include "store/store.h"
-#include <belay/belay.h>
+#include "stress.h"
+#include "base/base.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -56,21 +55,8 @@ static void *writer(void *arg)
 
 static void compare(const char *path, uint64_t version, const struct world *w)
 {
-        struct budget budget = {.limit = 256 << 20};
-        struct pool_options o = {.path = path, .readonly = true, .budget = &budget};
-        struct pool *p;
-        CHECK_EQ(pool_open(&o, &p), 0);
-        const struct version *v = pool_find_version(p, version);
-        CHECK(v != NULL);
-        for (int k = 0; k < 3; k++) {
-                uint8_t *back = malloc(w->bytes[k]);
-                CHECK_EQ(pool_read_region(p, v, (uint32_t)version_find(v, names[k]), back, NULL,
-                                          NULL),
-                         0);
-                CHECK_MEM(back, w->shadow[k], w->bytes[k]);
-                free(back);
-        }
-        CHECK_EQ(pool_close(&p), 0);
+        for (int k = 0; k < 3; k++)
+                stress_compare(path, version, names[k], w->shadow[k], w->bytes[k]);
 }
 
 static void set(struct belay_config *c, const char *key, const char *value)

@@ -1,6 +1,6 @@
 /* vm.max_map_count is reached: the kernel splits no mapping any further, so units can be neither
  * protected nor opened one by one. Every version is exact all the same, and the program never
- * sees a fault. timeout: 60 */
+ * sees a fault. */
 #include "stress.h"
 #include <sys/mman.h>
 

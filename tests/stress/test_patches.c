@@ -2,9 +2,7 @@
  * the same blocks before the flusher has read them, and the version is still that of the freeze.
  *
  * timeout: 120 */
-#include "check.h"
-#include "store/store.h"
-#include <belay/belay.h>
+#include "stress.h"
 #include <fcntl.h>
 
 #define BYTES (32u << 20)
@@ -46,17 +44,7 @@ static void write_pages(unsigned page, int seed)
 
 static void compare(uint64_t version)
 {
-        struct budget budget = {.limit = 256 << 20};
-        struct pool_options o = {.path = path, .readonly = true, .budget = &budget};
-        struct pool *p;
-        uint8_t *back = malloc(BYTES);
-        CHECK_EQ(pool_open(&o, &p), 0);
-        const struct version *v = pool_find_version(p, version);
-        CHECK(v != NULL);
-        CHECK_EQ(pool_read_region(p, v, 0, back, NULL, NULL), 0);
-        CHECK_MEM(back, shadow, BYTES);
-        CHECK_EQ(pool_close(&p), 0);
-        free(back);
+        stress_compare(path, version, "data", shadow, BYTES);
 }
 
 static uint64_t freeze(struct belay *b)

@@ -1,4 +1,4 @@
-/* Forks, signals, kills, users: a commit in the middle of what programs do. timeout: 60 */
+/* Forks, signals, kills, users: a commit in the middle of what programs do. */
 #include "stress.h"
 #include <errno.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* Regions that come, grow, move and go while a commit runs: the version holds the state at its
- * freeze, and the calls neither hang nor disturb it. timeout: 60 */
+ * freeze, and the calls neither hang nor disturb it. */
 #include "stress.h"
 #include <pthread.h>
 #include <stdatomic.h>

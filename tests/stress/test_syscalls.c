@@ -2,10 +2,9 @@
  * the version still holds the bytes of the freeze.
  *
  * timeout: 300 */
-#include "check.h"
-#include "store/store.h"
+#include "base/base.h"
+#include "stress.h"
 #include <arpa/inet.h>
-#include <belay/belay.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -481,21 +480,6 @@ static void test_masks(void)
 /* ---- the frame ---------------------------------------------------------------------------------
  */
 
-static void compare(const char *path, uint64_t version)
-{
-        struct budget budget = {.limit = 256 << 20};
-        struct pool_options o = {.path = path, .readonly = true, .budget = &budget};
-        struct pool *p;
-        CHECK_EQ(pool_open(&o, &p), 0);
-        const struct version *v = pool_find_version(p, version);
-        CHECK(v != NULL);
-        uint8_t *back = malloc(BYTES);
-        CHECK_EQ(pool_read_region(p, v, (uint32_t)version_find(v, "r"), back, NULL, NULL), 0);
-        CHECK_MEM(back, shadow, BYTES);
-        free(back);
-        CHECK_EQ(pool_close(&p), 0);
-}
-
 static void set(struct belay_config *c, const char *key, const char *value)
 {
         if (belay_config_set(c, key, value))
@@ -536,7 +520,7 @@ static void run_sleepers(struct belay *b, const char *path)
         CHECK_MEM(to[0], data, 5000);
         CHECK_MEM(to[1], data, 2000);
         CHECK_EQ(belay_wait(b, 0, BELAY_FOREVER), 0);
-        compare(path, belay_version(b));
+        stress_compare(path, belay_version(b), "r", shadow, BYTES);
         for (int i = 0; i < 2; i++) {
                 close(sleeping_pipe[i]);
                 close(sleeping_pair[i]);
@@ -582,7 +566,7 @@ static void run(const char *tracker, const char *buffer)
                 CHECK_EQ(belay_status(b, 0, &status), 0);
                 during += status.state == BELAY_FLUSHING;
                 CHECK_EQ(belay_wait(b, 0, BELAY_FOREVER), 0);
-                compare(path, belay_version(b));
+                stress_compare(path, belay_version(b), "r", shadow, BYTES);
                 CHECK_EQ(belay_stats(b, &s), 0);
                 faults += s.last_faults;
                 /* Between commits too: some trackers keep memory protected. */

@@ -1,6 +1,6 @@
 /* Every way to lose a write: shared pages at unit edges, each tracker, each fallback by mask, huge
  * pages, unaligned memory, two contexts over the same memory. What is stored is compared with the
- * state at the freeze. timeout: 60 */
+ * state at the freeze. */
 #include "stress.h"
 #include <sys/mman.h>
 

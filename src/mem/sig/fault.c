@@ -312,17 +312,9 @@ static struct span *find_span(uintptr_t p, uintptr_t end)
         struct span *found = NULL;
         atomic_fetch_add(&span_table_readers, 1);
         struct span_table *t = atomic_load(&span_table_now);
-        uint32_t low = 0;
-        uint32_t high = t ? t->count : 0;
-        while (low < high) {
-                uint32_t mid = low + (high - low) / 2;
-                if (t->spans[mid]->high <= p)
-                        low = mid + 1;
-                else
-                        high = mid;
-        }
-        if (t && low < t->count && t->spans[low]->low < end) {
-                found = t->spans[low];
+        uint32_t at = span_position(t, p);
+        if (t && at < t->count && t->spans[at]->low < end) {
+                found = t->spans[at];
                 atomic_fetch_add(&found->guard->inside, 1);
         }
         atomic_fetch_sub(&span_table_readers, 1);

@@ -89,6 +89,21 @@ extern _Atomic uint32_t span_changes; /* spans removed, or trapped in another wa
  * guards belongs to no commit: faults only open pages. */
 extern _Atomic uint32_t guard_forks;
 
+/* Position of the first span that ends behind p. */
+static inline uint32_t span_position(const struct span_table *t, uintptr_t p)
+{
+        uint32_t low = 0;
+        uint32_t high = t ? t->count : 0;
+        while (low < high) {
+                uint32_t mid = low + (high - low) / 2;
+                if (t->spans[mid]->high <= p)
+                        low = mid + 1;
+                else
+                        high = mid;
+        }
+        return low;
+}
+
 /* The bytes of unit u are [unit_begin, unit_end). */
 static inline uintptr_t unit_begin(const struct span *s, uint64_t u)
 {
