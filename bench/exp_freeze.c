@@ -156,7 +156,7 @@ static int run_pages(struct freeze *f, bool huge)
         f->pages = huge ? "huge" : "4 KiB";
         f->data = get_memory(f->bytes, huge, &f->mapping);
         f->copy = f->data ? get_memory(f->bytes, huge, &copy_mapping) : NULL;
-        int rc = f->copy ? work_open(f->pool, "policy=adaptive", &f->context) : -1;
+        int rc = f->copy ? work_open(f->pool, "", &f->context) : -1;
         if (rc == 0 && belay_attach(f->context, "data", BELAY_U64, f->bytes / 8, f->data))
                 rc = work_failed("attach");
         f->dirt = "all";

@@ -105,6 +105,8 @@ static int open_context(struct raw *r)
         if (rc == 0)
                 rc = belay_config_set(config, "pool", r->pool);
         if (rc == 0)
+                rc = belay_config_set(config, "policy", "sync");
+        if (rc == 0)
                 rc = belay_config_set(config, "media", r->media);
         double start = bench_now();
         if (rc == 0)

@@ -51,7 +51,7 @@ static const struct option table[OPT_COUNT] = {
                          "how writes to regions are noticed; auto: hash with policy sync, else the "
                          "first that works"},
         [OPT_POLICY] =
-                {"policy", KIND_WORD, "sync", "sync|async|adaptive", 0, 0,
+                {"policy", KIND_WORD, "adaptive", "sync|async|adaptive", 0, 0,
                  "when a checkpoint returns and in which order it is flushed: sync when it is "
                  "durable; "
                  "async when the state is frozen, by address; adaptive as the program will write"},

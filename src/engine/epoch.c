@@ -337,7 +337,7 @@ const char *engine_tracker(const struct engine *e)
 
 int engine_here(const struct engine *e)
 {
-        if (e->tracker.guard.forks == atomic_load(&guard_forks))
+        if (guard_is_own(&e->tracker.guard))
                 return 0;
         return err_set(-EPERM, "the context belongs to the process that opened it; a child of "
                                "fork() can open its own");

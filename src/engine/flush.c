@@ -20,10 +20,52 @@ struct cursor {
         uint64_t newest; /* last fault that was followed      */
 };
 
-/* Puts a unit whose memory the flusher has claimed. */
+static void call_written(struct watch *w, uint64_t first, uint64_t count)
+{
+        for (uint64_t u = first; u < first + count; u++)
+                atomic_store(&w->span.written[u], 1);
+}
+
+/* What cannot be watched (no mappings left) counts as written. */
+static void arm(struct engine *e, struct watch *w, uint64_t first, uint64_t count)
+{
+        if (w->ops->arm(&e->tracker, w, first, count))
+                call_written(w, first, count);
+}
+
+/* Written in every epoch, as far as is known. The first write to a page that is watched costs 1.3
+ * µs, and a huge page its unity: a region that is new, or in huge pages, is not watched until it
+ * proves unchanged. */
+static bool is_hot(const struct watch *w, uint64_t u)
+{
+        return w->hot[u] >= (w->huge || w->fresh ? 1 : 2);
+}
+
+/* Begins to watch a run for the next epoch. Units that are written in every epoch are not watched:
+ * they are called written, which saves the program a fault per page. */
+static void watch_run(struct engine *e, struct watch *w, uint64_t first, uint64_t count)
+{
+        for (uint64_t u = first; u < first + count;) {
+                bool hot = is_hot(w, u);
+                uint64_t end = u;
+                while (end < first + count && is_hot(w, end) == hot)
+                        end++;
+                if (hot)
+                        call_written(w, u, end - u);
+                if (!hot)
+                        arm(e, w, u, end - u);
+                u = end;
+        }
+}
+
+/* Puts a unit whose memory the flusher has claimed. With policy sync nothing is protected, and it
+ * is watched from before it is read on: what a thread or a device writes meanwhile is then in this
+ * version or in the next. */
 static int stage_claimed(struct engine *e, uint32_t region, uint64_t u)
 {
         struct watch *w = e->regions->list[region]->watch;
+        if (e->options.policy == POLICY_SYNC)
+                watch_run(e, w, u, 1);
         int rc = put_unit(e, region, u, (const uint8_t *)unit_begin(&w->span, u));
         unit_finish(&w->span, u, UNIT_DONE);
         return rc;
@@ -92,43 +134,10 @@ static bool next_planned(struct engine *e, struct cursor *c, uint32_t *region, u
         return false;
 }
 
-/* Lets writes through to a run of captured units, and begins to watch it for the next epoch. Units
- * that are written in every epoch are not watched: they are called written, which saves the program
- * a fault per page. */
-static void call_written(struct watch *w, uint64_t first, uint64_t count)
-{
-        for (uint64_t u = first; u < first + count; u++)
-                atomic_store(&w->span.written[u], 1);
-}
-
-/* What cannot be watched (no mappings left) counts as written. */
-static void arm(struct engine *e, struct watch *w, uint64_t first, uint64_t count)
-{
-        if (w->ops->arm(&e->tracker, w, first, count))
-                call_written(w, first, count);
-}
-
-/* Written in every epoch, as far as is known. The first write to a page that is watched costs 1.3
- * µs, and a huge page its unity: a region that is new, or in huge pages, is not watched until it
- * proves unchanged. */
-static bool is_hot(const struct watch *w, uint64_t u)
-{
-        return w->hot[u] >= (w->huge || w->fresh ? 1 : 2);
-}
-
+/* Lets writes through to a run of captured units. */
 static void open_run(struct engine *e, struct watch *w, uint64_t first, uint64_t count)
 {
-        for (uint64_t u = first; u < first + count;) {
-                bool hot = is_hot(w, u);
-                uint64_t end = u;
-                while (end < first + count && is_hot(w, end) == hot)
-                        end++;
-                if (hot)
-                        call_written(w, u, end - u);
-                if (!hot)
-                        arm(e, w, u, end - u);
-                u = end;
-        }
+        watch_run(e, w, first, count);
         if (!units_open(&w->span, first, count, w->ops->take != NULL))
                 atomic_store(&w->span.stuck, true);
         memset(w->mode + first, MODE_OPENED, count);
@@ -180,24 +189,6 @@ static void open_behind(struct engine *e, uint32_t region, uint64_t u)
                 open_run(e, w, first, end - first);
 }
 
-/* Where faults are how writes are noticed, captured units stay protected until they are written.
- * With policy sync nothing was protected yet. */
-static void watch_by_faults(struct engine *e, struct watch *w)
-{
-        if (atomic_load(&w->span.stuck))
-                span_open(&w->span);
-        if (e->options.policy != POLICY_SYNC)
-                return;
-        for (uint64_t u = 0; u < w->span.units;) {
-                uint64_t end = u;
-                while (end < w->span.units && can_open(w, end))
-                        end++;
-                if (end > u)
-                        arm(e, w, u, end - u);
-                u = max_u64(end, u + 1);
-        }
-}
-
 /* After the last capture: everything that is still protected is opened. */
 static void open_span(struct engine *e, struct watch *w)
 {
@@ -222,9 +213,11 @@ static void open_rest(struct engine *e)
                 struct watch *w = e->regions->list[i]->watch;
                 if (!w->ops->traps)
                         continue;
-                if (w->ops->needs_faults)
-                        watch_by_faults(e, w);
-                else
+                /* Where faults are how writes are noticed, captured units stay protected until they
+                 * are written. */
+                if (w->ops->needs_faults && atomic_load(&w->span.stuck))
+                        span_open(&w->span);
+                else if (!w->ops->needs_faults && e->options.policy != POLICY_SYNC)
                         open_span(e, w);
         }
 }
@@ -353,8 +346,7 @@ static void count_avoided(struct engine *e)
 /* A region that is written all over in every epoch is dense; one that is no longer is scanned. */
 void flush_adapt(struct engine *e)
 {
-        if (e->options.policy == POLICY_SYNC || e->tracker.trap.uffd < 0)
-                return;
+        bool possible = e->options.policy != POLICY_SYNC && e->tracker.trap.uffd >= 0;
         for (uint32_t i = 0; i < e->regions->count; i++) {
                 struct watch *w = e->regions->list[i]->watch;
                 uint64_t units = 0;
@@ -366,7 +358,7 @@ void flush_adapt(struct engine *e)
                 w->fresh = false;
                 bool dense = w->ops == &tracker_scan && often * 4 >= w->span.units * 3;
                 bool sparse = w->ops == &tracker_dense && units * 2 < w->span.units;
-                if (!dense && !sparse)
+                if (!possible || (!dense && !sparse))
                         continue;
                 log_emit(BELAY_LOG_DEBUG, "region '%s' is written %s",
                          e->regions->list[i]->desc.name, dense ? "all over" : "here and there");

@@ -17,8 +17,8 @@
 #define MAX_RUNS 256u
 /* What one thread protects at a time when two do it. */
 #define SHARE_BYTES (UINT64_C(16) << 20)
-/* Most bytes copied ahead of the program at the freeze: some milliseconds. */
-#define AHEAD_BYTES (UINT64_C(16) << 20)
+/* Most bytes copied ahead of the program at the freeze: a millisecond. */
+#define AHEAD_BYTES (UINT64_C(4) << 20)
 
 int put_unit(struct engine *e, uint32_t region, uint64_t unit, const uint8_t *from)
 {
@@ -189,53 +189,51 @@ static uint64_t count_runs(const struct watch *w)
 struct protection {
         struct engine *e;
         struct watch *w;
-        uint64_t first, end, piece_units;
+        uint64_t piece_units;
+        bool between; /* what lies between the units to be flushed is protected with them */
 };
 
+/* The runs to be flushed in one piece of the region. */
 static int protect_piece(void *arg, uint64_t piece)
 {
         const struct protection *p = arg;
-        uint64_t first = p->first + piece * p->piece_units;
-        return p->w->ops->protect(&p->e->tracker, p->w, first,
-                                  min_u64(p->piece_units, p->end - first));
-}
-
-/* Units [first, end). Every page costs some 80 ns, so two threads do it where they can. */
-static int protect_run(struct engine *e, struct watch *w, uint64_t first, uint64_t end)
-{
-        uint64_t piece = max_u64(SHARE_BYTES / w->span.unit_bytes, 1);
-        struct protection p = {e, w, first, end, w->ops->shares ? piece : end - first};
-        if (end - first < 4 * p.piece_units)
-                return w->ops->protect(&e->tracker, w, first, end - first);
-        struct shared_work work = {
-                .run = protect_piece, .arg = &p, .pieces = div_up(end - first, p.piece_units)};
-        return share_work(e, &work);
-}
-
-/* Protects all units to be flushed. The kernel refuses when a process has too many mappings; what
- * could not be protected is then staged here and now. */
-static int protect(struct engine *e, struct watch *w)
-{
-        const struct span *s = &w->span;
-        uint64_t runs = count_runs(w);
-        uint64_t u = 0;
-        w->protected = runs > 0;
-        while (u < s->units) {
-                while (u < s->units && w->mode[u] != MODE_FLUSH)
+        const uint8_t *mode = p->w->mode;
+        uint64_t u = piece * p->piece_units;
+        uint64_t end = min_u64(u + p->piece_units, p->w->span.units);
+        while (u < end) {
+                while (u < end && mode[u] != MODE_FLUSH)
                         u++;
-                uint64_t end = u;
-                while (end < s->units && w->mode[end] == MODE_FLUSH)
-                        end++;
-                if (runs > MAX_RUNS)
-                        end = s->units;
-                if (u == end)
-                        break;
-                int rc = protect_run(e, w, u, end);
+                uint64_t last = u;
+                while (last < end && (p->between || mode[last] == MODE_FLUSH))
+                        last++;
+                int rc = last > u ? p->w->ops->protect(&p->e->tracker, p->w, u, last - u) : 0;
                 if (rc)
                         return rc;
-                u = end;
+                u = last;
         }
         return 0;
+}
+
+/* Protects all units to be flushed. Every page costs some 80 ns, so two threads do it where they
+ * can. The kernel refuses when a process has too many mappings; what could not be protected is then
+ * staged here and now. */
+static int protect(struct engine *e, struct watch *w)
+{
+        uint64_t units = w->span.units;
+        uint64_t runs = count_runs(w);
+        struct protection p = {e, w, units, runs > MAX_RUNS};
+        w->protected = runs > 0;
+        if (runs == 0)
+                return 0;
+        if (w->ops->shares)
+                p.piece_units = max_u64(SHARE_BYTES / w->span.unit_bytes, 1);
+        if (units < 4 * p.piece_units) {
+                p.piece_units = units;
+                return protect_piece(&p, 0);
+        }
+        struct shared_work work = {
+                .run = protect_piece, .arg = &p, .pieces = div_up(units, p.piece_units)};
+        return share_work(e, &work);
 }
 
 static void set_pending(struct watch *w)

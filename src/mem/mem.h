@@ -119,6 +119,8 @@ void tracker_unwatch(struct tracker *t, struct region *r);
 void tracker_change(struct tracker *t, struct region *r, const struct tracker_ops *ops);
 /* Looks again whether the region is in huge pages. */
 void tracker_look_at_pages(struct tracker *t, struct watch *w);
+/* Number of this process among its parents and children; children of fork() get another. */
+uint32_t family_ready(void);
 /* The fault handler is in place, whatever the program installed since. */
 int faults_ready(void);
 /* Everything counts as changed again. */

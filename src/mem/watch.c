@@ -101,24 +101,36 @@ static void after_fork(void)
         pthread_mutex_unlock(&registry_lock);
 }
 
+static uint32_t families = 1;
+
 /* The child has no flusher: its writes must not wait for one. It has no other threads either, so
  * nobody is looking anything up. */
 static void in_child(void)
 {
-        atomic_fetch_add(&guard_forks, 1);
+        atomic_store(guard_family, ++families);
         atomic_store(&span_table_readers, 0);
         pthread_mutex_unlock(&registry_lock);
 }
 
 static void watch_forks(void)
 {
+        _Atomic uint32_t *page = plat_page_of_this_process();
+        if (page) {
+                atomic_store(page, families);
+                guard_family = page;
+        }
         (void)pthread_atfork(before_fork, after_fork, in_child);
+}
+
+uint32_t family_ready(void)
+{
+        static pthread_once_t once = PTHREAD_ONCE_INIT;
+        pthread_once(&once, watch_forks);
+        return atomic_load(guard_family);
 }
 
 int faults_ready(void)
 {
-        static pthread_once_t once = PTHREAD_ONCE_INIT;
-        pthread_once(&once, watch_forks);
         pthread_mutex_lock(&registry_lock);
         int rc = faults_catch(guard_fault);
         pthread_mutex_unlock(&registry_lock);
@@ -217,6 +229,7 @@ int tracker_watch(struct tracker *t, struct region *r)
         w->span.number = number;
         w->ops = t->ops;
         w->fresh = t->trap.uffd >= 0;
+        w->span.always = t->ops->needs_faults;
         t->watches[number] = w;
         r->watch = w;
         /* Less than a unit of whole pages is cheaper to copy than to protect. */

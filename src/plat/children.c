@@ -7,6 +7,7 @@
 #include "plat/plat.h"
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define ROOM 128
@@ -43,6 +44,17 @@ static void forget(int fd)
                 if (atomic_compare_exchange_strong(&kept[i], &own, 0))
                         return;
         }
+}
+
+void *plat_page_of_this_process(void)
+{
+        void *p = mmap(NULL, PLAT_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (p == MAP_FAILED)
+                return NULL;
+        if (madvise(p, PLAT_PAGE, MADV_WIPEONFORK) == 0)
+                return p;
+        (void)munmap(p, PLAT_PAGE);
+        return NULL;
 }
 
 void plat_close_in_children(int a, int b)

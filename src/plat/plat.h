@@ -216,6 +216,9 @@ extern sigaction_call *faults_sigaction;
  * are closed in it. */
 void plat_close_in_children(int a, int b);
 void plat_forget_descriptors(int a, int b);
+/* A page of zeros that is empty again in every child with memory of its own; NULL: not to be had.
+ */
+void *plat_page_of_this_process(void);
 
 /* ---- kernel probe ---------------------------------------------------------------------------- */
 

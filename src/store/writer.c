@@ -215,7 +215,8 @@ int writer_make_room(struct pool *p, uint64_t bytes)
 {
         struct writer *w = &p->writer;
         bytes = min_u64(bytes, p->media->gather_bytes);
-        if (w->open && align_up(w->fill, SLOT_BYTES) + bytes <= w->room)
+        /* An extent that is still empty is the best that was to be had. */
+        if (w->open && (w->fill == 0 || align_up(w->fill, SLOT_BYTES) + bytes <= w->room))
                 return 0;
         int rc = w->open ? submit(p) : 0;
         return rc ? rc : next_chunk(p, SLOT_BYTES);

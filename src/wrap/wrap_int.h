@@ -103,6 +103,8 @@ bool wrap_admit(void *p, size_t bytes);
 bool wrap_force(void *p, size_t bytes);
 /* For calls that are about whole pages, of any number; whatever the unit table says. */
 bool wrap_admit_pages(void *p, size_t bytes);
+/* Reads as the kernel would; false: a bad pointer, which is the kernel's to report. */
+bool wrap_fetch(void *to, const void *from, size_t bytes);
 bool wrap_admit_vector(const struct iovec *iov, size_t count, bool force);
 
 /* A freeze of another thread may protect the buffer again between admission and the call: then the

@@ -4,15 +4,39 @@
  * action it is told about is its own one before. The masks of all handlers are kept free of the two
  * (wrap_sigmask.c), and reported as they were asked for. */
 #include "wrap/wrap_int.h"
+#include <sys/syscall.h>
 
 static _Atomic uint8_t asked_in_handler[NSIG];
 
 static _Atomic bool begun;
+static _Atomic uint32_t owner, owner_family; /* the process whose handlers we know */
+
+static uint32_t own_process(void)
+{
+        return (uint32_t)raw_call(SYS_getpid, 0, 0, 0, 0, 0, 0);
+}
+
+/* A child of vfork() has handlers of its own, but its parent's memory: what it changes before it
+ * executes another program must not be noted here. */
+static bool borrowed(void)
+{
+        uint32_t family = atomic_load(guard_family);
+        uint32_t process = own_process();
+        if (process == atomic_load(&owner))
+                return false;
+        if (family == atomic_load(&owner_family))
+                return true;
+        atomic_store(&owner, process);
+        atomic_store(&owner_family, family);
+        return false;
+}
 
 /* The fault handler itself is installed past the wrapper. */
 void wrap_begin_handlers(void)
 {
         faults_sigaction = NEXT(sigaction);
+        atomic_store(&owner, own_process());
+        atomic_store(&owner_family, atomic_load(guard_family));
         atomic_store(&begun, true);
 }
 
@@ -40,6 +64,8 @@ int sigaction(int number, const struct sigaction *restrict act, struct sigaction
         unsigned before = 0;
         unsigned bits = 0;
         bool valid = number > 0 && number < NSIG;
+        if (atomic_load(&begun) && borrowed())
+                return NEXT(sigaction)(number, act, old);
         if (valid)
                 before = atomic_load(&asked_in_handler[number]);
         if (act) {

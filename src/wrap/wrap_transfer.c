@@ -219,13 +219,16 @@ ssize_t recvfrom(int fd, void *restrict buf, size_t n, int flags, __SOCKADDR_ARG
         return receive(fd, buf, n, flags, to, length);
 }
 
-static bool admit_message(const struct msghdr *m, bool force)
+static bool admit_message(const struct msghdr *message, bool force)
 {
-        bool ours = wrap_admit_vector(m->msg_iov, m->msg_iovlen, force);
-        ours |= force ? wrap_force(m->msg_name, m->msg_namelen)
-                      : wrap_admit(m->msg_name, m->msg_namelen);
-        ours |= force ? wrap_force(m->msg_control, m->msg_controllen)
-                      : wrap_admit(m->msg_control, m->msg_controllen);
+        struct msghdr m;
+        if (!wrap_fetch(&m, message, sizeof(m)))
+                return false;
+        bool ours = wrap_admit_vector(m.msg_iov, m.msg_iovlen, force);
+        ours |= force ? wrap_force(m.msg_name, m.msg_namelen)
+                      : wrap_admit(m.msg_name, m.msg_namelen);
+        ours |= force ? wrap_force(m.msg_control, m.msg_controllen)
+                      : wrap_admit(m.msg_control, m.msg_controllen);
         return ours;
 }
 

@@ -21,6 +21,7 @@ RAW, I8, U8, I16, U16, I32, U32, I64, U64, F32, F64, C64, C128 = range(13)
 # The command reads every BELAY_<KEY> as an option; none of the caller's must reach it.
 ENV = {k: v for k, v in os.environ.items() if not k.startswith("BELAY_")}
 ENV["TZ"] = "UTC"
+ENV["BELAY_POLICY"] = "sync"  # what a program wrote is there when its call returns
 
 spec = importlib.util.spec_from_file_location("belay_reader", os.path.join(TOP, "tools/belay_reader.py"))
 reader = importlib.util.module_from_spec(spec)

@@ -231,6 +231,33 @@ static void test_change_and_fork(void)
         in_time = true;
 }
 
+static void must_run(int number)
+{
+        (void)number;
+}
+
+/* What a child of vfork() does to its handlers is none of its parent's business. */
+static void borrow(const struct world *w)
+{
+        struct sigaction now;
+        CHECK(signal(SIGSEGV, must_run) != SIG_ERR);
+        pid_t pid = vfork();
+        if (pid == 0) {
+                (void)signal(SIGSEGV, SIG_DFL);
+                _exit(0);
+        }
+        CHECK_EQ(stress_reap(pid), 0);
+        CHECK_EQ(sigaction(SIGSEGV, NULL, &now), 0);
+        CHECK(now.sa_handler == must_run);
+        write_all(w);
+        (void)signal(SIGSEGV, SIG_DFL);
+}
+
+static void test_vfork(void)
+{
+        for_all(borrow);
+}
+
 /* The default action is still taken. */
 static void test_default(void)
 {
@@ -429,6 +456,7 @@ int main(int argc, char **argv)
         RUN(test_handlers);
         RUN(test_change_and_fork);
         RUN(test_past_the_library);
+        RUN(test_vfork);
         RUN(test_default);
         RUN(test_masks);
         RUN(test_inherited);

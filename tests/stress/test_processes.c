@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 
 #define BYTES (6u << 20)
 #define SLOW  "policy=adaptive copy_buffer=256KiB rate=48MiB "
@@ -63,6 +64,35 @@ static void test_fork(void)
                 }
                 CHECK(belay_resize(b, "x", BYTES * 2) != NULL);
                 CHECK_EQ(belay_close(&b), 0);
+        }
+}
+
+/* No handler of pthread_atfork runs for these children; their writes wait for nobody all the same.
+ */
+static pid_t bare_fork(int kind)
+{
+        return kind ? (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) : _Fork();
+}
+
+static void test_bare_fork(void)
+{
+        for (int t = 0; t < 6; t++) {
+                const char *path = stress_pool("bare");
+                struct belay *b = open_slow(path, t / 2);
+                uint8_t *m = belay_alloc(b, "x", BELAY_U8, BYTES);
+                stress_fill(m, BYTES, 1);
+                uint8_t *frozen = stress_copy(m, BYTES);
+                CHECK_EQ(belay_checkpoint(b), 0);
+                pid_t pid = bare_fork(t % 2);
+                if (pid == 0) {
+                        memset(m, 99, BYTES);
+                        _exit(m[BYTES - 1] != 99);
+                }
+                stress_fill(m, BYTES, 70);
+                stress_exact(b, path, "x", frozen, BYTES);
+                CHECK_EQ(stress_reap(pid), 0);
+                CHECK_EQ(belay_close(&b), 0);
+                free(frozen);
         }
 }
 
@@ -246,6 +276,7 @@ int main(void)
         RUN(test_kill);
         RUN(test_unprivileged);
         RUN(test_fork);
+        RUN(test_bare_fork);
         RUN(test_handlers);
         return 0;
 }

@@ -78,6 +78,13 @@ static void test_files(void)
                 CHECK_MEM(v[0].iov_base, data, LARGE);
                 CHECK_MEM(v[1].iov_base, data + LARGE, 5000);
         }
+        /* The kernel's to report, whatever is wrong with it. */
+        struct iovec *volatile bad = (struct iovec *)16;
+        CHECK_EQ(readv(data_fd, bad, 2), -1);
+        CHECK_EQ(errno, EFAULT);
+        CHECK_EQ(preadv(data_fd, bad, 2, 0), -1);
+        CHECK_EQ(errno, EFAULT);
+        CHECK_EQ(recvmsg(data_fd, (struct msghdr *)16, 0), -1);
         struct iovec to = {at(LARGE), LARGE};
         struct iovec from = {data, LARGE};
         CHECK_EQ(process_vm_readv(getpid(), &to, 1, &from, 1, 0), LARGE);

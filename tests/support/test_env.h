@@ -1,5 +1,8 @@
 /* test_env.h: the environment a test begins with.
  *
+ * Checkpoints are synchronous unless a test asks for something else: most tests are about what is
+ * in the pool, and look at it when the call returns. tests/stress/ is about the other policies.
+ *
  * The library reads every variable BELAY_<KEY> as an option and refuses unknown ones. A test sets
  * its options itself, so whatever the caller's environment holds must not reach the library. */
 #ifndef TESTS_TEST_ENV_H
@@ -27,6 +30,7 @@ static inline void test_env_clean(void)
                 unsetenv(name);
                 i = 0; /* the array has moved up */
         }
+        setenv("BELAY_POLICY", "sync", 1);
 }
 
 /* A variable of the test runner, under its present or its former name. NULL if neither is set. */

@@ -1,5 +1,6 @@
 /* The public calls, as a program uses them and misuses them. */
 #include "check.h"
+#include "test_env.h"
 #include <belay/belay.h>
 #include <errno.h>
 
@@ -322,6 +323,7 @@ static void test_memory_budget(void)
 
 int main(void)
 {
+        test_env_clean();
         RUN(test_round_trips);
         RUN(test_shapes_and_resize);
         RUN(test_other_part);

@@ -1,6 +1,7 @@
 /* Damaged pools: what is passed over, what is kept, what is never written to. */
 #include "check.h"
 #include "store/store.h"
+#include "test_env.h"
 #include <belay/belay.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -290,6 +291,7 @@ static void test_held_space_is_bounded(void)
 
 int main(void)
 {
+        test_env_clean();
         RUN(test_damaged_block);
         RUN(test_verify_first);
         RUN(test_damaged_maps);

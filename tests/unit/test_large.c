@@ -2,11 +2,13 @@
  * timeout: 300
  * builds: normal */
 #include "check.h"
+#include "test_env.h"
 #include <belay/belay.h>
 #include <sys/statvfs.h>
 
 int main(void)
 {
+        test_env_clean();
         const uint64_t count = (UINT64_C(1) << 29) + 12345; /* u64: 4 GiB and a bit */
         struct statvfs fs;
         CHECK_EQ(statvfs(test_dir(), &fs), 0);

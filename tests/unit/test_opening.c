@@ -1,6 +1,7 @@
 /* What opening a pool must do, and must not do to the program. */
 #include "check.h"
 #include "plat/plat.h"
+#include "test_env.h"
 #include <belay/belay.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -181,6 +182,7 @@ static void test_creation_race(void)
 
 int main(void)
 {
+        test_env_clean();
         for (uint64_t i = 0; i < ARRAY_LEN(data); i++)
                 data[i] = i * 77;
         RUN(test_barrier_first);

@@ -13,7 +13,8 @@
 _Atomic(struct span_table *) span_table_now;
 _Atomic uint32_t span_table_readers;
 _Atomic uint32_t span_changes;
-_Atomic uint32_t guard_forks;
+static _Atomic uint32_t first_family = 1;
+_Atomic uint32_t *guard_family = &first_family;
 
 /* ---- slots --------------------------------------------------------------------------------- */
 
@@ -257,7 +258,7 @@ static void widen(const struct span *s, uint64_t *first, uint64_t *last)
 
 static void admit_span(struct span *s, uintptr_t low, uintptr_t high)
 {
-        if (s->guard->forks != atomic_load(&guard_forks)) {
+        if (!guard_is_own(s->guard)) {
                 (void)raw_mprotect(s->low, s->high - s->low, true);
                 return;
         }
@@ -299,7 +300,7 @@ void guard_release(struct guard *g)
 static bool may_stay(struct guard *g)
 {
         uint32_t thread = atomic_load(&g->freezing);
-        if (thread == 0 || thread == own_thread() || g->forks != atomic_load(&guard_forks))
+        if (thread == 0 || thread == own_thread() || !guard_is_own(g))
                 return true;
         atomic_fetch_sub(&g->inside, 1);
         (void)raw_futex_wait(&g->freezing, thread, HOLD_NS);

@@ -50,6 +50,7 @@ struct span {
         _Atomic bool stuck;        /* pages could not be opened singly; they open at the end */
         _Atomic uint32_t run;      /* captured units beside a written one to open with it    */
         _Atomic int uffd;          /* faults come from this userfaultfd; -1: from mprotect   */
+        bool always; /* protected between commits too, that is how writes are noticed        */
 };
 
 struct guard {
@@ -57,7 +58,7 @@ struct guard {
         bool in_turn; /* copies are staged when it is their unit's turn: no stack of them    */
         _Atomic uint32_t freezing; /* the thread that freezes: others wait before they enter; 0  */
         _Atomic uint32_t inside;   /* handlers at work: spans and slots may not go away       */
-        uint32_t forks;            /* guard_forks when it was made; else it is the parent's   */
+        uint32_t family;           /* of the process that made it                             */
         uint8_t *slots;
         uint64_t slot_bytes;
         uint32_t slot_count;
@@ -85,9 +86,14 @@ struct span_table {
 extern _Atomic(struct span_table *) span_table_now;
 extern _Atomic uint32_t span_table_readers;
 extern _Atomic uint32_t span_changes; /* spans removed, or trapped in another way, so far */
-/* How many forks lie between the first process and this one. In a child the memory of its parent's
- * guards belongs to no commit: faults only open pages. */
-extern _Atomic uint32_t guard_forks;
+/* A number that a child of fork(), by whatever name, does not share with its parent: it lies in a
+ * page that the kernel empties in children. (One of vfork() has the parent's memory, this with it.)
+ * In a child the memory of its parent's guards belongs to no commit: faults only open pages. */
+extern _Atomic uint32_t *guard_family;
+static inline bool guard_is_own(const struct guard *g)
+{
+        return g->family == atomic_load(guard_family);
+}
 
 /* Position of the first span that ends behind p. */
 static inline uint32_t span_position(const struct span_table *t, uintptr_t p)
