@@ -25,6 +25,8 @@ static const struct bench_experiment experiments[] = {
         {"cow-size", "run time of a stencil by size of the copy buffer", exp_cow_size},
         {"overhead", "run time of a stencil against fork and memcpy with a background write",
          exp_overhead},
+        {"diff-ratio", "a checkpoint by share of changed blocks against one written in full",
+         exp_diff_ratio},
 };
 
 static volatile sig_atomic_t child;

@@ -1,0 +1,46 @@
+/* app.c: what all mini-applications have in common. */
+#include "apps.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define PAGE (4 * KIB)
+
+int app_new(struct app *a, unsigned count, uint64_t own_bytes)
+{
+        *a = (struct app){.count = count};
+        a->sets = calloc(count, sizeof(*a->sets));
+        a->own = calloc(1, own_bytes);
+        return a->sets && a->own ? 0 : bench_fail("no memory");
+}
+
+void app_delete(struct app *a)
+{
+        if (a->end)
+                a->end(a);
+        free(a->sets);
+        free(a->own);
+        *a = (struct app){0};
+}
+
+void app_step(struct app *a)
+{
+        a->step(a);
+        a->steps++;
+}
+
+uint64_t app_bytes(const struct app *a)
+{
+        uint64_t sum = 0;
+        for (unsigned i = 0; i < a->count; i++)
+                sum += a->sets[i].bytes;
+        return sum;
+}
+
+void app_change_all(struct app *a)
+{
+        for (unsigned i = 0; i < a->count; i++)
+                for (uint64_t at = 0; at < a->sets[i].bytes; at += PAGE) {
+                        uint8_t *low = (uint8_t *)a->sets[i].p + at;
+                        *low ^= 1;
+                }
+}
