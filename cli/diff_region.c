@@ -93,7 +93,8 @@ static int compare_leaf(struct walk *w, uint64_t leaf)
 static int compare_all(struct walk *w)
 {
         int rc = 0;
-        if (w->a->block_bytes == w->b->block_bytes) {
+        if (w->a->block_bytes == w->b->block_bytes && w->a->hash == w->b->hash &&
+            w->a->hash != HASH_NONE) {
                 for (uint64_t leaf = 0; leaf < region_leaves(w->a) && rc == 0; leaf++)
                         rc = compare_leaf(w, leaf);
                 return rc;

@@ -13,12 +13,14 @@ Exit status: 0 = all is well, 1 = something is damaged, missing or cannot be rea
 """
 
 import argparse
+import hashlib
 import os
 import stat
 import struct
 import sys
 import tempfile
 import time
+import zlib
 from operator import mul
 from typing import NamedTuple, Optional, Tuple
 
@@ -242,6 +244,14 @@ def h128(data):
     return struct.pack("<2Q", *xxh3_128(data))
 
 
+HASHES = {  # §5: of blocks
+    0: lambda data: bytes(16),
+    1: h128,
+    2: lambda data: hashlib.md5(data, usedforsecurity=False).digest(),
+    3: lambda data: struct.pack("<I12x", zlib.crc32(data)),
+}
+
+
 # ---------------------------------------------------------------- the format
 
 SLOT = 4096
@@ -312,6 +322,7 @@ class Region(NamedTuple):
     type: int
     element: int
     block: int
+    hash: int
     dims: Tuple[int, ...]
     size: int
     leaves: int
@@ -427,7 +438,7 @@ def parse_region(data, at):
     except UnicodeDecodeError:
         raise Bad("name is not UTF-8") from None
     check(all(c >= " " and not "\x7f" <= c <= "\x9f" for c in name), "control character in the name")
-    check(hash_ == 1, "unknown hash %d" % hash_)
+    check(hash_ in HASHES, "unknown hash %d" % hash_)
     check(type_ in TYPES, "unknown type %d" % type_)
     check(element == TYPES[type_][1] if type_ else element > 0, "element size %d" % element)
     check(128 <= block <= 1 << 20 and block & (block - 1) == 0, "block size %d" % block)
@@ -439,7 +450,7 @@ def parse_region(data, at):
     check(product == size, "size %d is not that of the shape" % size)
     if vectors == 3:
         check(all(start + part <= whole for part, whole, start in zip(*v)), "part does not fit the global array")
-    region = Region(name, type_, element, block, v[0], size, leaves,
+    region = Region(name, type_, element, block, hash_, v[0], size, leaves,
                     (v[1], v[2]) if vectors == 3 else None, data, refs)
     check(leaves == -(-region.blocks // LEAF_ENTRIES), "%d leaves" % leaves)
     return region, length
@@ -567,7 +578,7 @@ class Pool:
         """The bytes of block k, given its entry in the leaf."""
         def read():
             data = self._read(_u64(ref, 0)[0], region.block_length(k))
-            check(h128(data) == ref[8:], "checksum does not match")
+            check(HASHES[region.hash](data) == ref[8:], "checksum does not match")
             return data
         return self._fetch(entry, "version %d, region %r, block %d" % (entry.number, region.name, k), read)
 

@@ -162,6 +162,19 @@ void *belay_ptr(struct belay *b, const char *name);
  * on a region count as writes to it; a checkpoint makes its pages readable and writable again. */
 int belay_checkpoint(struct belay *b);
 
+/* A checkpoint in pieces, for programs whose regions become final at different times. belay_add
+ * freezes one region and returns, as belay_checkpoint does with all of them; belay_end freezes
+ * those that were not added and ends the version, which is then published. It has every region as
+ * it was when it was added, whatever became of it since. belay_abort drops it: earlier versions and
+ * the next one are complete. An error of belay_add or belay_end means that there will be no such
+ * version (except -EEXIST: the region is in it already; -ENOENT: there is none); belay_abort or
+ * belay_end makes way for the next. Until then belay_checkpoint, belay_wait and belay_restart give
+ * -EBUSY. One thread at a time. */
+int belay_begin(struct belay *b);
+int belay_add(struct belay *b, const char *name);
+int belay_end(struct belay *b);
+int belay_abort(struct belay *b);
+
 /* Whether now is the time for a checkpoint. 1: yes, until belay_checkpoint is called; 0: no. What
  * may ask for one: the options `interval`, `wall_clock`, `overhead` and `signal`, and from outside
  * `belay checkpoint PID`. Without any of these it is 0. Costs less than a microsecond as a rule; no
@@ -260,9 +273,12 @@ struct belay_stats {
         uint64_t last_waits, last_cows, last_avoided;
         uint64_t last_after; /* first writes after the commit before it, as its freeze found   */
         uint64_t last_faults;
-        uint64_t last_scanned;   /* bytes looked at to find what had changed               */
-        uint64_t last_copied;    /* bytes copied in memory before they were written        */
-        uint64_t last_copy_peak; /* most bytes of copies at one time                       */
+        uint64_t last_scanned;      /* bytes looked at to find what had changed               */
+        uint64_t last_copied;       /* bytes copied in memory before they were written        */
+        uint64_t last_compared;     /* regions whose blocks were compared with a version before */
+        uint64_t last_predicted_ns; /* what the commit was expected to take; 0: not known yet  */
+        uint64_t last_full_ns;      /* … and if everything had been written                    */
+        uint64_t last_copy_peak;    /* most bytes of copies at one time                       */
 };
 int belay_stats(struct belay *b, struct belay_stats *out); /* One thread at a time. */
 

@@ -68,6 +68,7 @@ struct belay {
         struct match match;
         bool matched; /* match describes a restart of this context */
         uint64_t version;
+        uint64_t blocked_ns; /* by a checkpoint in pieces, so far */
         uint64_t restarts;
         struct triggers triggers;
 };

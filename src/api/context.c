@@ -41,6 +41,8 @@ static int open_engine(struct belay *b)
                 .copy_ahead = n[OPT_COPY_AHEAD] != 0,
                 .open_behind = n[OPT_OPEN_BEHIND] != 0,
                 .follow = n[OPT_FOLLOW] != 0,
+                .diff = n[OPT_DIFF],
+                .checksums = n[OPT_CHECKSUM] != 0,
                 .probes = b->probes,
                 .budget = &b->budget,
         };
@@ -113,10 +115,64 @@ int belay_checkpoint(struct belay *b)
         int rc = context_check(b);
         if (rc)
                 return rc;
+        rc = engine_whole(b->engine);
+        if (rc)
+                return rc;
         uint64_t began_ns = triggers_begin(b);
         rc = engine_checkpoint(b->engine, &b->version);
         triggers_end(b, began_ns, rc);
         return rc;
+}
+
+int belay_begin(struct belay *b)
+{
+        int rc = context_check(b);
+        if (rc)
+                return rc;
+        rc = engine_whole(b->engine);
+        if (rc)
+                return rc;
+        uint64_t began_ns = triggers_begin(b);
+        rc = engine_begin(b->engine);
+        b->blocked_ns = plat->now_ns() - began_ns;
+        if (rc)
+                triggers_end(b, began_ns, rc);
+        return rc;
+}
+
+int belay_add(struct belay *b, const char *name)
+{
+        int rc = context_check(b);
+        if (rc == 0 && !name)
+                rc = err_set(-EINVAL, "the name of the region is NULL");
+        if (rc)
+                return rc;
+        char shown[64];
+        struct region *r = region_find(&b->regions, name);
+        if (!r)
+                return err_set(-ENOENT, "there is no region '%s'",
+                               printable(name, shown, sizeof(shown)));
+        uint64_t began_ns = plat->now_ns();
+        rc = engine_add(b->engine, r);
+        b->blocked_ns += plat->now_ns() - began_ns;
+        return rc;
+}
+
+int belay_end(struct belay *b)
+{
+        int rc = context_check(b);
+        if (rc)
+                return rc;
+        uint64_t began_ns = plat->now_ns() - b->blocked_ns;
+        rc = engine_end(b->engine, &b->version);
+        triggers_end(b, began_ns, rc);
+        return rc;
+}
+
+int belay_abort(struct belay *b)
+{
+        int rc = context_check(b);
+        return rc ? rc : engine_abort(b->engine);
 }
 
 int belay_wait(struct belay *b, uint64_t version, uint64_t timeout_ms)
@@ -155,6 +211,9 @@ uint64_t belay_version(const struct belay *b)
 int belay_restart_version(struct belay *b, uint64_t version, uint32_t flags)
 {
         int rc = context_check(b);
+        if (rc)
+                return rc;
+        rc = engine_whole(b->engine);
         if (rc)
                 return rc;
         if (flags & ~(BELAY_ALLOW_MISSING | BELAY_ALLOW_UNEXPECTED | BELAY_RESIZE))
@@ -255,6 +314,9 @@ void context_stats(struct belay *b, struct belay_stats *out)
                 .last_scanned = last.scanned_bytes,
                 .last_copied = last.copied_bytes,
                 .last_copy_peak = last.copy_peak_bytes,
+                .last_compared = last.compared_regions,
+                .last_predicted_ns = last.predicted_ns,
+                .last_full_ns = last.predicted_full_ns,
         };
 }
 

@@ -53,6 +53,7 @@ static int translate(const struct belay *b, const struct belay_desc *in, struct 
                 .element_bytes = in->element_bytes ? in->element_bytes : own,
                 .block_bytes =
                         in->block_bytes ? in->block_bytes : (uint32_t)b->options.number[OPT_BLOCK],
+                .hash = (uint32_t)b->options.number[OPT_HASH] + HASH_XXH3,
                 .ndims = in->ndims,
                 .global = (in->flags & BELAY_GLOBAL) != 0,
         };

@@ -29,7 +29,8 @@ static const struct {
         FIELD(last_ahead_missed), FIELD(last_patches),       FIELD(last_waits),
         FIELD(last_cows),         FIELD(last_avoided),       FIELD(last_after),
         FIELD(last_faults),       FIELD(last_scanned),       FIELD(last_copied),
-        FIELD(last_copy_peak),
+        FIELD(last_copy_peak),    FIELD(last_compared),      FIELD(last_predicted_ns),
+        FIELD(last_full_ns),
 };
 /* size and version are no fields; a new field of belay_stats must be added above. */
 _Static_assert(sizeof(struct belay_stats) == sizeof(size_t) + (ARRAY_LEN(fields) + 1) * 8,

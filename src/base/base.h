@@ -109,6 +109,11 @@ struct hash128 {
 struct hash128 hash_bytes(const void *data, size_t bytes);
 /* Hash of an object whose bytes 16 … 31 are taken as zero (format.md §2); bytes >= 32. */
 struct hash128 hash_object(const void *object, size_t bytes);
+/* How a block is known again and checked. The numbers are those of the format. */
+enum hash_kind { HASH_NONE, HASH_XXH3, HASH_MD5, HASH_CRC32, HASH_KINDS };
+/* Of a block; shorter values are filled up with zeros, and HASH_NONE gives only those. */
+struct hash128 hash_block(uint32_t kind, const void *data, size_t bytes);
+const char *hash_kind_name(uint32_t kind);
 uint64_t hash_name(const char *name);
 const char *hash_isa(void); /* "avx512", "avx2" or "base" */
 static inline bool hash_equal(struct hash128 a, struct hash128 b)
@@ -138,6 +143,9 @@ enum option_id {
         OPT_MEDIA,
         OPT_VERSIONS,
         OPT_BLOCK,
+        OPT_HASH,
+        OPT_DIFF,
+        OPT_CHECKSUM,
         OPT_LIMIT,
         OPT_MEMORY,
         OPT_IO,
@@ -169,6 +177,7 @@ enum { SWITCH_AUTO, SWITCH_ON, SWITCH_OFF };
 enum { DAMAGED_KEEP, DAMAGED_DROP };
 enum { TRACKER_AUTO, TRACKER_SCAN, TRACKER_UFFD, TRACKER_MPROTECT, TRACKER_HASH };
 enum { SIGNAL_NONE }; /* the others: signals.c in plat has the same order as the option's words */
+enum { DIFF_AUTO, DIFF_ON, DIFF_OFF };
 enum { POLICY_SYNC, POLICY_ASYNC, POLICY_ADAPTIVE };
 
 #define OPTION_TEXT_BYTES 4096

@@ -1,4 +1,4 @@
-/* base_int.h: the variants of hash_xxh3.c, chosen in hash.c. */
+/* base_int.h: what hash.c chooses from. */
 #ifndef BELAY_BASE_INT_H
 #define BELAY_BASE_INT_H
 
@@ -14,5 +14,8 @@ DECLARE_XXH3(base);
 DECLARE_XXH3(avx2);
 DECLARE_XXH3(avx512);
 #endif
+
+struct hash128 hash_md5(const void *data, size_t bytes);
+uint32_t hash_crc32(const void *data, size_t bytes);
 
 #endif

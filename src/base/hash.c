@@ -1,5 +1,6 @@
-/* hash.c: picks the XXH3 variant for the CPU at hand. All variants give the same values, so the
- * choice is not part of any format. Resolved at the first call; a race only resolves it twice. */
+/* hash.c: the hashes of blocks and objects; picks the XXH3 variant for the CPU at hand. All
+ * variants give the same values, so the choice is not part of any format. Resolved at the first
+ * call; a race only resolves it twice. */
 #include "base/base_int.h"
 #include <stdatomic.h>
 
@@ -50,6 +51,26 @@ struct hash128 hash_bytes(const void *data, size_t bytes)
 struct hash128 hash_object(const void *object, size_t bytes)
 {
         return pick()->object(object, bytes);
+}
+
+struct hash128 hash_block(uint32_t kind, const void *data, size_t bytes)
+{
+        switch (kind) {
+        case HASH_XXH3:
+                return hash_bytes(data, bytes);
+        case HASH_MD5:
+                return hash_md5(data, bytes);
+        case HASH_CRC32:
+                return (struct hash128){hash_crc32(data, bytes), 0};
+        default:
+                return (struct hash128){0, 0};
+        }
+}
+
+const char *hash_kind_name(uint32_t kind)
+{
+        static const char *const names[HASH_KINDS] = {"none", "xxh3", "md5", "crc32"};
+        return kind < HASH_KINDS ? names[kind] : "unknown";
 }
 
 uint64_t hash_name(const char *name)

@@ -32,6 +32,14 @@ static const struct option table[OPT_COUNT] = {
         [OPT_VERSIONS] = {"versions", KIND_COUNT, "2", NULL, 1, 63, "complete versions to keep"},
         [OPT_BLOCK] = {"block", KIND_POWER, "16KiB", NULL, 128, 1 << 20,
                        "bytes hashed and stored at once, for regions that do not say otherwise"},
+        [OPT_HASH] = {"hash", KIND_WORD, "xxh3", "xxh3|md5|crc32", 0, 0,
+                      "by which blocks are compared and checked; crc32 takes one change in 2^32 "
+                      "for none"},
+        [OPT_DIFF] = {"diff", KIND_WORD, "auto", "auto|on|off", 0, 0,
+                      "write only blocks whose content changed: always, never, or where it pays"},
+        [OPT_CHECKSUM] = {"checksum", KIND_WORD, "yes", "no|yes", 0, 0,
+                          "check every block when it is read; no: blocks have a hash only where "
+                          "they are compared"},
         [OPT_LIMIT] = {"limit", KIND_SIZE, "0", NULL, 0, UINT64_C(1) << 56,
                        "most bytes the pool file may have; 0: no limit"},
         [OPT_MEMORY] = {"memory", KIND_SIZE, "0", NULL, 0, UINT64_C(1) << 56,

@@ -17,6 +17,8 @@ struct engine_options {
         uint64_t tracker; /* TRACKER_…  */
         uint64_t unit_bytes, copy_bytes;
         bool copy_ahead, open_behind, follow;
+        uint64_t diff;              /* DIFF_…                    */
+        bool checksums;             /* of blocks that are not compared */
         const struct probe *probes; /* borrowed until engine_new returns */
         struct budget *budget;      /* borrowed until engine_delete      */
 };
@@ -41,6 +43,13 @@ void engine_forget(struct engine *e);
 /* Freezes the state as the next version; with policy sync returns when it is published. Waits for
  * the commit before. */
 int engine_checkpoint(struct engine *e, uint64_t *version);
+/* The same piece by piece: engine_add freezes one region, engine_end what was not added. */
+int engine_begin(struct engine *e);
+int engine_add(struct engine *e, struct region *r);
+int engine_end(struct engine *e, uint64_t *version);
+int engine_abort(struct engine *e);
+/* -EBUSY between engine_begin and engine_end. */
+int engine_whole(const struct engine *e);
 
 enum version_state { STATE_NONE, STATE_FLUSHING, STATE_PUBLISHED, STATE_FAILED };
 struct version_status {
@@ -61,6 +70,9 @@ struct epoch_stats {
         uint64_t units, dirty_units, direct_units, ahead_units, ahead_missed;
         uint64_t patches; /* pages copied at the freeze */
         uint64_t waits, cows, avoided, after, faults;
+        uint64_t flush_ns;                        /* the flusher at work                       */
+        uint64_t predicted_ns, predicted_full_ns; /* the commit; and without comparing   */
+        uint32_t compared_regions;
         uint64_t scanned_bytes, copied_bytes, copy_peak_bytes;
         struct draft_result result;
 };

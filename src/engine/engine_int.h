@@ -3,14 +3,17 @@
 #define BELAY_ENGINE_INT_H
 
 #include "engine/engine.h"
+#include "policy/policy.h"
 #include <pthread.h>
+
+#define NO_REGION UINT32_MAX
 
 /* Captured units of dense regions are opened in runs of at least this. */
 #define RUN_BYTES (UINT64_C(4) << 20)
 
 /* One unit of one region in the order of flushing. */
 struct target {
-        uint32_t region; /* position in the registry, the draft and `watches` */
+        uint32_t region; /* position in the part */
         uint32_t unit;
         uint64_t key; /* smaller first                                     */
 };
@@ -50,7 +53,14 @@ struct engine {
 
         /* The commit: made by freeze, then the flusher's alone until it ends. */
         struct draft *draft;
-        uint64_t frozen_ns, frozen_before_ns;
+        /* What is being captured: all regions, or those that the program adds to the version. */
+        struct region **part;
+        uint32_t part_count, part_capacity;
+        uint32_t part_first; /* number of part[0] in the draft                 */
+        bool last_part;      /* the version is published when it is captured    */
+        bool open;           /* between engine_begin and engine_end             */
+        uint64_t frozen_ns;
+        uint64_t blocked_ns; /* so far, by this version                         */
         struct epoch_stats epoch;
         struct target *plan; /* units to flush, sorted by key in the flusher */
         uint64_t plan_count, plan_capacity;
@@ -58,11 +68,15 @@ struct engine {
         uint64_t patch_count, patch_used, patch_capacity;
         uint8_t *block; /* where a patched block is put together */
         uint64_t block_capacity;
-        uint32_t *region_of; /* per span number: position of its region */
+        uint32_t *region_of; /* per span number: position of its region in the part, or NO_REGION */
         uint32_t region_capacity;
 
         const struct region *unprotected; /* found by the freeze; said when it is over */
         int unprotected_code;
+
+        struct diff_costs costs;   /* of what flusher and medium do, as measured */
+        struct diff_work expected; /* of this version                           */
+        double expected_full;      /* bytes, if nothing were compared           */
 
         /* The version whose content the dirty marks are relative to; 0: everything is dirty. */
         uint64_t lineage;
@@ -84,6 +98,15 @@ void flush_adapt(struct engine *e);
 /* After a failure: lets the program go on, whatever was not captured. */
 void flush_abandon(struct engine *e);
 
+/* differ.c */
+/* Is the region's content compared with the version before? And how are its blocks hashed then? */
+bool differ_shares(const struct engine *e, struct region *r);
+/* When it is known what was touched: what will the commit take? */
+void differ_predict(struct engine *e);
+/* Before and after publication. */
+void differ_count(struct engine *e);
+void differ_learn(struct engine *e);
+
 /* patch.c */
 int patch_room(struct engine *e);
 /* Around collect: remembers which units were dirty before; then sets the mode to MODE_PATCH or
@@ -104,6 +127,6 @@ bool order_knows(const struct watch *w, uint64_t u);
 void order_keys(struct engine *e);
 void order_plan(struct engine *e);
 /* Remembers this epoch's accesses as the last ones and begins a new epoch. */
-void order_begin_epoch(struct engine *e, struct watch *w, uint64_t frozen_ns);
+void order_begin_epoch(struct engine *e, struct watch *w);
 
 #endif

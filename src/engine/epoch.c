@@ -6,13 +6,15 @@
  *        └───── abandon ◄──────────┴──────── failure ◄──────────┘
  *
  * Invariants
- *  1. IDLE: `committing` is false, no unit is PENDING, BUSY or COPIED, all slots are free, there is
- * no draft.
+ *  1. IDLE: `committing` is false, no unit is PENDING, BUSY or COPIED, all slots are free; there is
+ * no draft unless `open`.
  *  2. FLUSHING: the draft, the plan and the units belong to the flusher; the program only runs the
  * fault handler. Regions do not change: engine_release waits for IDLE.
  *  3. The lock protects `committing`, `last`, `stats` and the totals. It is never held during I/O,
  * and the flusher takes it only when no program thread can be waiting for a unit.
- *  4. A failed commit leaves all its units dirty: the next version is complete.
+ *  4. A version may be captured in parts: FLUSHING and IDLE take turns, with a draft in between,
+ * until the last part is sealed. `open` says so.
+ *  5. A failed commit leaves all its units dirty: the next version is complete.
  *
  * epoch_check states 1 as code. */
 #include "engine/engine_int.h"
@@ -42,10 +44,10 @@ static const char *epoch_check(const struct engine *e)
                 return "copies are left over";
         if (atomic_load(&g->copied) != 0)
                 return "copied units are left over";
-        if (e->draft)
+        if (e->draft && !e->open)
                 return "a draft is left over";
         for (uint64_t i = 0; i < e->plan_count; i++) {
-                const struct watch *w = e->regions->list[e->plan[i].region]->watch;
+                const struct watch *w = e->part[e->plan[i].region]->watch;
                 uint32_t kind = atomic_load(&w->span.state[e->plan[i].unit]) & UNIT_KIND;
                 if (kind != UNIT_OPEN && kind != UNIT_DONE)
                         return "a unit is not captured";
@@ -56,16 +58,30 @@ static const char *epoch_check(const struct engine *e)
 static void end_capture(struct engine *e)
 {
         struct guard *g = &e->tracker.guard;
-        e->epoch.waits = atomic_exchange(&g->waits, 0);
-        e->epoch.cows = atomic_exchange(&g->cows, 0);
+        e->epoch.waits += atomic_exchange(&g->waits, 0);
+        e->epoch.cows += atomic_exchange(&g->cows, 0);
         e->epoch.avoided += atomic_exchange(&g->avoided, 0);
-        e->epoch.faults = atomic_exchange(&g->faults, 0);
-        e->epoch.wait_ns = atomic_exchange(&g->wait_ns, 0);
-        e->epoch.copied_bytes = atomic_exchange(&g->copied_bytes, 0) + e->epoch.patches * PLAT_PAGE;
-        e->epoch.copy_peak_bytes = atomic_exchange(&g->slots_peak, 0) * g->slot_bytes;
+        e->epoch.faults += atomic_exchange(&g->faults, 0);
+        e->epoch.wait_ns += atomic_exchange(&g->wait_ns, 0);
+        e->epoch.copied_bytes += atomic_exchange(&g->copied_bytes, 0) + e->patch_count * PLAT_PAGE;
+        e->epoch.copy_peak_bytes = max_u64(e->epoch.copy_peak_bytes,
+                                           atomic_exchange(&g->slots_peak, 0) * g->slot_bytes);
         atomic_store(&g->committing, false);
         atomic_fetch_add(&g->ended, 1);
         (void)raw_futex_wake(&g->ended, INT32_MAX);
+}
+
+/* The version is over. What it captured is clean from then on, if it was published. */
+static void forget_draft(struct engine *e, bool published)
+{
+        for (uint32_t i = 0; i < e->regions->count; i++) {
+                struct region *r = e->regions->list[i];
+                if (r->watch && r->watch->captured && published)
+                        memset(r->watch->dirty, 0, r->watch->span.units);
+                if (r->watch)
+                        r->watch->captured = false;
+                r->in_draft = false;
+        }
 }
 
 /* All captured: the version is published, the marks are its. */
@@ -74,10 +90,8 @@ static int seal(struct engine *e)
         int rc = draft_publish(&e->draft, &e->epoch.result);
         if (rc)
                 return rc;
-        for (uint32_t i = 0; i < e->regions->count; i++) {
-                struct watch *w = e->regions->list[i]->watch;
-                memset(w->dirty, 0, w->span.units);
-        }
+        forget_draft(e, true);
+        differ_learn(e);
         e->lineage = e->epoch.result.version;
         return 0;
 }
@@ -89,25 +103,31 @@ static int fail_text(int rc)
         return err_wrap(BELAY_E_CHECKPOINT, "no version was published, earlier ones are intact");
 }
 
-/* From frozen to published or failed. Runs in the flusher, or in the caller with policy sync. */
+/* From frozen to captured, and to published if it was the last part, or failed. Runs in the
+ * flusher, or in the caller with policy sync. */
 static int commit(struct engine *e)
 {
+        uint64_t start = plat->now_ns();
         int rc = flush(e);
         if (rc)
                 flush_abandon(e);
+        e->epoch.flush_ns += plat->now_ns() - start;
         end_capture(e);
-        if (rc == 0)
+        if (rc == 0) {
                 flush_adapt(e);
-        if (rc == 0)
+                differ_count(e);
+        }
+        if (rc == 0 && e->last_part)
                 rc = seal(e);
-        else
+        if (rc) {
                 draft_abort(&e->draft);
-        if (rc)
+                forget_draft(e, false);
                 rc = fail_text(rc);
+        }
         const char *wrong = epoch_check(e);
         if (wrong && rc == 0)
                 rc = err_set(BELAY_E_BROKEN, "the commit ended in a wrong state: %s", wrong);
-        e->epoch.commit_ns = plat->now_ns() - e->frozen_ns;
+        e->epoch.commit_ns += plat->now_ns() - e->frozen_ns;
         return rc;
 }
 
@@ -117,14 +137,15 @@ static void settle(struct engine *e, int rc)
         struct pool_info info;
         pool_info(e->pool, &info);
         pthread_mutex_lock(&e->lock);
-        e->last.state = rc ? STATE_FAILED : STATE_PUBLISHED;
+        if (rc || e->last_part)
+                e->last.state = rc ? STATE_FAILED : STATE_PUBLISHED;
         e->last.code = rc;
         snprintf(e->last.text, sizeof(e->last.text), "%s", rc ? err_text() : "");
         e->epoch.version = e->last.version;
         if (rc) {
                 e->failed++;
-        } else {
-                e->epoch.blocked_ns = e->stats.blocked_ns;
+        } else if (e->last_part) {
+                e->epoch.blocked_ns = e->blocked_ns;
                 e->stats = e->epoch;
                 e->published++;
                 e->total_written += e->epoch.result.written_bytes;
@@ -220,7 +241,7 @@ static void begin(struct engine *e, uint64_t version)
 {
         pthread_mutex_lock(&e->lock);
         e->last = (struct version_status){.version = version, .state = STATE_FLUSHING};
-        e->stats.blocked_ns = plat->now_ns() - e->frozen_ns;
+        e->blocked_ns += plat->now_ns() - e->frozen_ns;
         e->committing = true;
         pthread_cond_broadcast(&e->changed);
         pthread_mutex_unlock(&e->lock);
@@ -235,34 +256,165 @@ static int freeze_failed(struct engine *e, int rc)
                 end_capture(e);
         }
         draft_abort(&e->draft);
+        forget_draft(e, false);
         e->last.version = 0;
         settle(e, rc);
         return rc;
 }
 
-int engine_checkpoint(struct engine *e, uint64_t *version)
+/* ---- a version, in one part or several ---------------------------------------------------------
+ */
+
+static int begin_version(struct engine *e)
 {
         wait_idle(e);
+        e->epoch = (struct epoch_stats){.version = 0};
+        e->expected = (struct diff_work){0, 0, 0};
+        e->expected_full = 0;
+        e->blocked_ns = 0;
+        e->frozen_ns = plat->now_ns();
         int rc = e->options.policy == POLICY_SYNC ? 0 : start_flusher(e);
-        uint64_t before = e->frozen_ns;
-        e->frozen_before_ns = before;
-        if (rc == 0)
-                rc = freeze(e);
+        return rc ? rc : draft_begin(e->pool, &e->draft);
+}
+
+static int part_room(struct engine *e, uint32_t count)
+{
+        if (count <= e->part_capacity)
+                return 0;
+        uint32_t capacity = max_u64(count + count / 4, 16) & UINT32_MAX;
+        void *p = budget_resize(e->options.budget, e->part, capacity * sizeof(*e->part),
+                                "the region table");
+        if (!p)
+                return -ENOMEM;
+        e->part = p;
+        e->part_capacity = capacity;
+        return 0;
+}
+
+/* Freezes what is in e->part, and has it flushed. */
+static int capture_part(struct engine *e, bool last)
+{
+        e->frozen_ns = plat->now_ns();
+        e->last_part = last;
+        int rc = freeze(e);
         if (rc)
                 return freeze_failed(e, rc);
         uint64_t number = draft_number(e->draft);
         if (e->options.policy != POLICY_SYNC) {
                 begin(e, number);
-                *version = number;
                 return 0;
         }
-        e->last.version = number;
+        e->last = (struct version_status){.version = number, .state = STATE_FLUSHING};
         rc = commit(e);
-        e->stats.blocked_ns = plat->now_ns() - e->frozen_ns;
+        e->blocked_ns += plat->now_ns() - e->frozen_ns;
         settle(e, rc);
+        return rc;
+}
+
+/* Regions that are not in the version yet. */
+static int capture_rest(struct engine *e)
+{
+        int rc = part_room(e, e->regions->count);
+        if (rc)
+                return freeze_failed(e, rc);
+        e->part_count = 0;
+        for (uint32_t i = 0; i < e->regions->count; i++) {
+                struct region *r = e->regions->list[i];
+                /* One that was freed and made again is in it as it was before. */
+                if (!r->in_draft && !(e->open && draft_knows(e->draft, r->desc.name)))
+                        e->part[e->part_count++] = r;
+        }
+        e->open = false;
+        return capture_part(e, true);
+}
+
+int engine_checkpoint(struct engine *e, uint64_t *version)
+{
+        int rc = engine_whole(e);
+        if (rc)
+                return rc;
+        rc = begin_version(e);
+        if (rc)
+                return freeze_failed(e, rc);
+        uint64_t number = draft_number(e->draft);
+        rc = capture_rest(e);
         if (rc == 0)
                 *version = number;
         return rc;
+}
+
+int engine_whole(const struct engine *e)
+{
+        return e->open ? err_set(-EBUSY, "a checkpoint was begun piece by piece: end or abort it")
+                       : 0;
+}
+
+int engine_begin(struct engine *e)
+{
+        int rc = engine_whole(e);
+        if (rc)
+                return rc;
+        rc = begin_version(e);
+        if (rc)
+                return freeze_failed(e, rc);
+        pthread_mutex_lock(&e->lock);
+        e->last =
+                (struct version_status){.version = draft_number(e->draft), .state = STATE_FLUSHING};
+        pthread_mutex_unlock(&e->lock);
+        e->open = true;
+        return 0;
+}
+
+/* The part before is captured; if that failed, so has the version. */
+static int still_open(struct engine *e)
+{
+        if (!e->open)
+                return err_set(-EINVAL, "no checkpoint was begun");
+        wait_idle(e);
+        return e->draft ? 0 : err_restore(e->last.code, e->last.text);
+}
+
+int engine_add(struct engine *e, struct region *r)
+{
+        int rc = still_open(e);
+        if (rc)
+                return rc;
+        if (r->in_draft || draft_knows(e->draft, r->desc.name))
+                return err_set(-EEXIST, "region '%s' is in this version already", r->desc.name);
+        rc = part_room(e, 1);
+        if (rc)
+                return rc;
+        e->part[0] = r;
+        e->part_count = 1;
+        return capture_part(e, false);
+}
+
+int engine_end(struct engine *e, uint64_t *version)
+{
+        int rc = still_open(e);
+        if (rc) {
+                e->open = false;
+                return rc;
+        }
+        uint64_t number = draft_number(e->draft);
+        rc = capture_rest(e);
+        if (rc == 0)
+                *version = number;
+        return rc;
+}
+
+int engine_abort(struct engine *e)
+{
+        if (!e->open)
+                return err_set(-EINVAL, "no checkpoint was begun");
+        wait_idle(e);
+        draft_abort(&e->draft);
+        forget_draft(e, false);
+        e->open = false;
+        pthread_mutex_lock(&e->lock);
+        e->last = (struct version_status){.state = STATE_NONE};
+        pthread_mutex_unlock(&e->lock);
+        return 0;
 }
 
 /* Waits for a change of state, at most until `until_ns`. */
@@ -276,6 +428,9 @@ static int wait_changed(struct engine *e, uint64_t until_ns)
 
 int engine_wait(struct engine *e, uint64_t version, uint64_t timeout_ns)
 {
+        int open = engine_whole(e);
+        if (open)
+                return open;
         uint64_t now = plat->now_ns();
         uint64_t until_ns = timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + timeout_ns;
         int rc = 0;
@@ -408,6 +563,8 @@ void engine_delete(struct engine **engine)
         if (!e)
                 return;
         wait_idle(e);
+        if (e->open)
+                (void)engine_abort(e);
         if (e->has_thread) {
                 pthread_mutex_lock(&e->lock);
                 e->stopping = true;
@@ -420,6 +577,7 @@ void engine_delete(struct engine **engine)
         tracker_close(&e->tracker);
         pthread_cond_destroy(&e->changed);
         pthread_mutex_destroy(&e->lock);
+        budget_free(e->options.budget, e->part);
         budget_free(e->options.budget, e->plan);
         budget_free(e->options.budget, e->patches);
         budget_free(e->options.budget, e->block);

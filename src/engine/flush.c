@@ -63,7 +63,7 @@ static void watch_run(struct engine *e, struct watch *w, uint64_t first, uint64_
  * version or in the next. */
 static int stage_claimed(struct engine *e, uint32_t region, uint64_t u)
 {
-        struct watch *w = e->regions->list[region]->watch;
+        struct watch *w = e->part[region]->watch;
         if (e->options.policy == POLICY_SYNC)
                 watch_run(e, w, u, 1);
         int rc = put_unit(e, region, u, (const uint8_t *)unit_begin(&w->span, u));
@@ -75,14 +75,14 @@ static int stage_copy(struct engine *e, uint32_t span, uint64_t u, uint32_t slot
 {
         struct guard *g = &e->tracker.guard;
         uint32_t region = e->region_of[span];
-        const struct span *s = &e->regions->list[region]->watch->span;
+        const struct span *s = &e->part[region]->watch->span;
         const uint8_t *copy = g->slots + slot * g->slot_bytes;
         /* Copied ahead, and the program has not come yet: the copy was not needed. */
         e->epoch.ahead_missed +=
                 atomic_load(&s->access[u]) == ACCESS_NONE &&
                 memcmp(copy, (const void *)unit_begin(s, u), unit_length(s, u)) == 0;
         int rc = put_unit(e, region, u, copy);
-        atomic_store(&e->regions->list[region]->watch->span.state[u], UNIT_DONE);
+        atomic_store(&e->part[region]->watch->span.state[u], UNIT_DONE);
         slot_give(g, slot);
         return rc;
 }
@@ -99,7 +99,7 @@ static bool next_waited(struct engine *e, uint32_t *region, uint64_t *unit)
                         continue;
                 *region = e->region_of[(id - 1) >> 32];
                 *unit = (uint32_t)(id - 1);
-                if (unit_claim(&e->regions->list[*region]->watch->span, *unit))
+                if (*region != NO_REGION && unit_claim(&e->part[*region]->watch->span, *unit))
                         return true;
         }
         return false;
@@ -114,7 +114,10 @@ static void follow(struct engine *e, struct cursor *c)
             newest == 0)
                 return;
         c->newest = newest;
-        struct watch *w = e->regions->list[e->region_of[(newest - 1) >> 32]]->watch;
+        uint32_t region = e->region_of[(newest - 1) >> 32];
+        if (region == NO_REGION)
+                return;
+        struct watch *w = e->part[region]->watch;
         uint64_t u = (uint32_t)(newest - 1);
         if (w->last_access[u] != ACCESS_NONE && w->mode[u] != MODE_KEEP)
                 c->at = w->place[u] + 1;
@@ -125,7 +128,7 @@ static bool next_planned(struct engine *e, struct cursor *c, uint32_t *region, u
         follow(e, c);
         for (uint64_t tried = 0; tried < e->plan_count; tried++) {
                 const struct target *t = &e->plan[c->at++ % e->plan_count];
-                if (!unit_claim(&e->regions->list[t->region]->watch->span, t->unit))
+                if (!unit_claim(&e->part[t->region]->watch->span, t->unit))
                         continue;
                 *region = t->region;
                 *unit = t->unit;
@@ -173,7 +176,7 @@ static bool opens_behind(const struct engine *e, const struct watch *w, uint64_t
 
 static void open_behind(struct engine *e, uint32_t region, uint64_t u)
 {
-        struct watch *w = e->regions->list[region]->watch;
+        struct watch *w = e->part[region]->watch;
         if (!e->options.open_behind || w->ops->needs_faults || e->options.policy == POLICY_SYNC)
                 return;
         uint64_t first = u;
@@ -209,8 +212,8 @@ static void open_span(struct engine *e, struct watch *w)
 
 static void open_rest(struct engine *e)
 {
-        for (uint32_t i = 0; i < e->regions->count; i++) {
-                struct watch *w = e->regions->list[i]->watch;
+        for (uint32_t i = 0; i < e->part_count; i++) {
+                struct watch *w = e->part[i]->watch;
                 if (!w->ops->traps)
                         continue;
                 /* Where faults are how writes are noticed, captured units stay protected until they
@@ -224,14 +227,14 @@ static void open_rest(struct engine *e)
 
 static void keep_clean(struct engine *e)
 {
-        for (uint32_t i = 0; i < e->regions->count; i++) {
-                const struct region *r = e->regions->list[i];
+        for (uint32_t i = 0; i < e->part_count; i++) {
+                const struct region *r = e->part[i];
                 uint64_t per_unit = r->watch->span.unit_bytes / r->desc.block_bytes;
                 for (uint64_t block = 0; block < region_blocks(&r->desc); block++) {
                         uint8_t mode = r->watch->mode[block / per_unit];
                         if (mode == MODE_KEEP ||
-                            (mode == MODE_PATCH && !draft_has(e->draft, i, block)))
-                                draft_keep(e->draft, i, block);
+                            (mode == MODE_PATCH && !draft_has(e->draft, e->part_first + i, block)))
+                                draft_keep(e->draft, e->part_first + i, block);
                 }
         }
 }
@@ -243,7 +246,7 @@ static int put_copy_in_turn(struct engine *e, struct cursor *c)
         c->at = c->at < e->plan_count ? c->at : 0;
         while (c->at < e->plan_count) {
                 const struct target *t = &e->plan[c->at];
-                const struct span *s = &e->regions->list[t->region]->watch->span;
+                const struct span *s = &e->part[t->region]->watch->span;
                 uint32_t word = atomic_load(&s->state[t->unit]);
                 if ((word & UNIT_KIND) == UNIT_COPIED) {
                         c->at++;
@@ -334,8 +337,8 @@ static void look_behind(struct engine *e, struct watch *w, uint64_t u)
 
 static void count_avoided(struct engine *e)
 {
-        for (uint32_t i = 0; i < e->regions->count; i++) {
-                struct watch *w = e->regions->list[i]->watch;
+        for (uint32_t i = 0; i < e->part_count; i++) {
+                struct watch *w = e->part[i]->watch;
                 for (uint64_t u = 0; w->ops->written && u < w->span.units; u++)
                         if (w->mode[u] == MODE_OPENED && !atomic_load(&w->span.written[u]) &&
                             atomic_load(&w->span.access[u]) == ACCESS_NONE)
@@ -347,8 +350,8 @@ static void count_avoided(struct engine *e)
 void flush_adapt(struct engine *e)
 {
         bool possible = e->options.policy != POLICY_SYNC && e->tracker.trap.uffd >= 0;
-        for (uint32_t i = 0; i < e->regions->count; i++) {
-                struct watch *w = e->regions->list[i]->watch;
+        for (uint32_t i = 0; i < e->part_count; i++) {
+                struct watch *w = e->part[i]->watch;
                 uint64_t units = 0;
                 uint64_t often = 0;
                 for (uint64_t u = 0; u < w->span.units; u++) {
@@ -360,18 +363,17 @@ void flush_adapt(struct engine *e)
                 bool sparse = w->ops == &tracker_dense && units * 2 < w->span.units;
                 if (!possible || (!dense && !sparse))
                         continue;
-                log_emit(BELAY_LOG_DEBUG, "region '%s' is written %s",
-                         e->regions->list[i]->desc.name, dense ? "all over" : "here and there");
-                tracker_change(&e->tracker, e->regions->list[i],
-                               dense ? &tracker_dense : &tracker_scan);
+                log_emit(BELAY_LOG_DEBUG, "region '%s' is written %s", e->part[i]->desc.name,
+                         dense ? "all over" : "here and there");
+                tracker_change(&e->tracker, e->part[i], dense ? &tracker_dense : &tracker_scan);
         }
 }
 
 int flush(struct engine *e)
 {
         struct cursor c = {.left = e->plan_count};
-        for (uint32_t i = 0; c.left > 0 && i < e->regions->count; i++)
-                tracker_look_at_pages(&e->tracker, e->regions->list[i]->watch);
+        for (uint32_t i = 0; c.left > 0 && i < e->part_count; i++)
+                tracker_look_at_pages(&e->tracker, e->part[i]->watch);
         order_plan(e);
         while (c.left > 0) {
                 int rc = flush_one(e, &c);
@@ -407,14 +409,14 @@ void flush_abandon(struct engine *e)
 {
         struct guard *g = &e->tracker.guard;
         for (uint64_t i = 0; i < e->plan_count; i++) {
-                struct watch *w = e->regions->list[e->plan[i].region]->watch;
+                struct watch *w = e->part[e->plan[i].region]->watch;
                 if (unit_claim(&w->span, e->plan[i].unit))
                         unit_finish(&w->span, e->plan[i].unit, UNIT_DONE);
         }
         /* Threads that were copying finish within a copy's time; their slots come back through the
          * stack. */
         for (uint64_t i = 0; i < e->plan_count; i++) {
-                struct watch *w = e->regions->list[e->plan[i].region]->watch;
+                struct watch *w = e->part[e->plan[i].region]->watch;
                 uint32_t word;
                 while (((word = atomic_load(&w->span.state[e->plan[i].unit])) & UNIT_KIND) ==
                        UNIT_BUSY)
@@ -426,8 +428,8 @@ void flush_abandon(struct engine *e)
         }
         patch_abandon(e);
         await_copies(g);
-        for (uint32_t i = 0; i < e->regions->count; i++) {
-                struct watch *w = e->regions->list[i]->watch;
+        for (uint32_t i = 0; i < e->part_count; i++) {
+                struct watch *w = e->part[i]->watch;
                 if (!w->ops->traps)
                         continue;
                 span_open(&w->span);

@@ -22,13 +22,13 @@
 
 int put_unit(struct engine *e, uint32_t region, uint64_t unit, const uint8_t *from)
 {
-        const struct region *r = e->regions->list[region];
+        const struct region *r = e->part[region];
         uint64_t per_unit = r->watch->span.unit_bytes / r->desc.block_bytes;
         uint64_t first = unit * per_unit;
         uint64_t end = min_u64(first + per_unit, region_blocks(&r->desc));
         uint64_t changed = 0;
         for (uint64_t block = first; block < end; block++) {
-                int rc = draft_put(e->draft, region, block,
+                int rc = draft_put(e->draft, e->part_first + region, block,
                                    from + (block - first) * r->desc.block_bytes);
                 if (rc < 0)
                         return rc;
@@ -42,13 +42,13 @@ int put_unit(struct engine *e, uint32_t region, uint64_t unit, const uint8_t *fr
 
 static bool can_keep(const struct engine *e, uint32_t region, uint64_t unit)
 {
-        const struct region *r = e->regions->list[region];
+        const struct region *r = e->part[region];
         uint64_t per_unit = r->watch->span.unit_bytes / r->desc.block_bytes;
         uint64_t last = min_u64((unit + 1) * per_unit, region_blocks(&r->desc)) - 1;
         /* Blocks exist up to a point and only the last one may differ in length: the unit's last
          * block tells. */
-        return draft_can_keep(e->draft, region, last) &&
-               draft_can_keep(e->draft, region, unit * per_unit);
+        return draft_can_keep(e->draft, e->part_first + region, last) &&
+               draft_can_keep(e->draft, e->part_first + region, unit * per_unit);
 }
 
 static bool whole_pages(const struct span *s, uint64_t u)
@@ -58,19 +58,28 @@ static bool whole_pages(const struct span *s, uint64_t u)
 
 static int describe(struct engine *e)
 {
-        const struct regions *regions = e->regions;
-        int rc = draft_begin(e->pool, regions->count, &e->draft);
-        for (uint32_t i = 0; rc == 0 && i < regions->count; i++)
-                rc = draft_region(e->draft, &regions->list[i]->desc);
-        return rc ? rc : draft_ready(e->draft, plat->wall_ns());
+        for (uint32_t i = 0; i < e->part_count; i++) {
+                struct region *r = e->part[i];
+                struct region_desc desc = r->desc;
+                uint32_t number;
+                bool share = differ_shares(e, r);
+                if (!share && !e->options.checksums)
+                        desc.hash = HASH_NONE;
+                int rc = draft_region(e->draft, &desc, share, &number);
+                if (rc)
+                        return rc;
+                e->part_first = i == 0 ? number : e->part_first;
+                r->compared = draft_compares(e->draft, number);
+        }
+        return draft_ready(e->draft, plat->wall_ns());
 }
 
 /* Room for every unit and span number; the flusher needs it and may not allocate. */
 static int make_room(struct engine *e)
 {
         uint64_t units = 0;
-        for (uint32_t i = 0; i < e->regions->count; i++) {
-                struct region *r = e->regions->list[i];
+        for (uint32_t i = 0; i < e->part_count; i++) {
+                struct region *r = e->part[i];
                 int rc = r->watch ? 0 : tracker_watch(&e->tracker, r);
                 if (rc)
                         return rc;
@@ -93,6 +102,8 @@ static int make_room(struct engine *e)
                 e->region_of = p;
                 e->region_capacity = e->tracker.capacity;
         }
+        for (uint32_t i = 0; i < e->region_capacity; i++)
+                e->region_of[i] = NO_REGION;
         return 0;
 }
 
@@ -100,17 +111,19 @@ static int collect(struct engine *e)
 {
         if (draft_base(e->draft) != e->lineage || e->lineage == 0)
                 tracker_forget(&e->tracker);
-        for (uint32_t i = 0; i < e->regions->count; i++) {
-                struct watch *w = e->regions->list[i]->watch;
+        for (uint32_t i = 0; i < e->part_count; i++) {
+                struct watch *w = e->part[i]->watch;
                 patch_carry(w);
                 int rc = w->ops->collect(&e->tracker, w);
                 if (rc)
                         return err_set(rc, "region '%s': what was written cannot be found out: %s",
-                                       e->regions->list[i]->desc.name, code_text(rc));
+                                       e->part[i]->desc.name, code_text(rc));
                 e->epoch.scanned_bytes += w->ops->scans ? w->span.bytes : 0;
                 patch_candidates(w);
-                order_begin_epoch(e, w, e->frozen_before_ns);
+                order_begin_epoch(e, w);
                 w->protected = false;
+                w->captured = true;
+                e->part[i]->in_draft = true;
                 e->region_of[w->span.number] = i;
         }
         return 0;
@@ -122,8 +135,8 @@ static void decide(struct engine *e)
         uint64_t bytes = 0;
         bool patch = patch_fits(e);
         e->plan_count = 0;
-        for (uint32_t i = 0; i < e->regions->count; i++) {
-                struct watch *w = e->regions->list[i]->watch;
+        for (uint32_t i = 0; i < e->part_count; i++) {
+                struct watch *w = e->part[i]->watch;
                 const struct span *s = &w->span;
                 for (uint64_t u = 0; u < s->units; u++) {
                         e->epoch.units++;
@@ -146,7 +159,7 @@ static void decide(struct engine *e)
         if (bytes > DIRECT_BYTES || e->options.policy == POLICY_SYNC)
                 return;
         for (uint64_t i = 0; i < e->plan_count; i++)
-                e->regions->list[e->plan[i].region]->watch->mode[e->plan[i].unit] = MODE_DIRECT;
+                e->part[e->plan[i].region]->watch->mode[e->plan[i].unit] = MODE_DIRECT;
         e->plan_count = 0;
 }
 
@@ -158,8 +171,8 @@ static void call_written(struct watch *w, uint64_t u)
 
 static int put_direct(struct engine *e)
 {
-        for (uint32_t i = 0; i < e->regions->count; i++) {
-                struct watch *w = e->regions->list[i]->watch;
+        for (uint32_t i = 0; i < e->part_count; i++) {
+                struct watch *w = e->part[i]->watch;
                 for (uint64_t u = 0; u < w->span.units; u++) {
                         if (w->mode[u] != MODE_DIRECT)
                                 continue;
@@ -250,7 +263,7 @@ static void drop_direct(struct engine *e)
         uint64_t kept = 0;
         for (uint64_t i = 0; i < e->plan_count; i++) {
                 const struct target *t = &e->plan[i];
-                if (e->regions->list[t->region]->watch->mode[t->unit] != MODE_DIRECT)
+                if (e->part[t->region]->watch->mode[t->unit] != MODE_DIRECT)
                         e->plan[kept++] = *t;
         }
         e->plan_count = kept;
@@ -258,15 +271,15 @@ static void drop_direct(struct engine *e)
 
 static int protect_or_put(struct engine *e)
 {
-        for (uint32_t i = 0; i < e->regions->count; i++) {
-                struct watch *w = e->regions->list[i]->watch;
+        for (uint32_t i = 0; i < e->part_count; i++) {
+                struct watch *w = e->part[i]->watch;
                 if (!w->ops->traps)
                         continue;
                 set_pending(w);
                 int rc = protect(e, w);
                 if (rc == 0)
                         continue;
-                e->unprotected = e->regions->list[i];
+                e->unprotected = e->part[i];
                 e->unprotected_code = rc;
                 span_open(&w->span);
                 for (uint64_t u = 0; u < w->span.units; u++) {
@@ -326,7 +339,7 @@ static void copy_ahead(struct engine *e)
         select_first(e->plan, e->plan_count, count);
         for (uint64_t i = 0; i < count; i++) {
                 struct target *t = &e->plan[i];
-                struct watch *w = e->regions->list[t->region]->watch;
+                struct watch *w = e->part[t->region]->watch;
                 if (w->last_access[t->unit] == ACCESS_NONE ||
                     w->last_access[t->unit] == ACCESS_AFTER)
                         continue;
@@ -345,8 +358,8 @@ static void copy_ahead(struct engine *e)
  * also by the fault handler: each opening costs every running thread its TLB. */
 static void choose_runs(struct engine *e)
 {
-        for (uint32_t i = 0; i < e->regions->count; i++) {
-                struct watch *w = e->regions->list[i]->watch;
+        for (uint32_t i = 0; i < e->part_count; i++) {
+                struct watch *w = e->part[i]->watch;
                 bool runs = w->ops == &tracker_dense && e->options.open_behind;
                 for (uint64_t u = 0; runs && u < w->span.units; u++)
                         runs = e->options.policy != POLICY_ADAPTIVE || w->mode[u] != MODE_FLUSH ||
@@ -364,6 +377,7 @@ static int freeze_held(struct engine *e)
         if (rc)
                 return rc;
         decide(e);
+        differ_predict(e);
         e->tracker.guard.in_turn = e->options.policy == POLICY_ASYNC;
         guard_begin(&e->tracker.guard);
         /* In this order: what is staged is watched anew, and so may be a page that it shares with a
@@ -377,8 +391,8 @@ static int freeze_held(struct engine *e)
         choose_runs(e);
         copy_ahead(e);
         if (e->options.policy == POLICY_SYNC) {
-                for (uint32_t i = 0; i < e->regions->count; i++)
-                        set_pending(e->regions->list[i]->watch);
+                for (uint32_t i = 0; i < e->part_count; i++)
+                        set_pending(e->part[i]->watch);
                 return 0;
         }
         return protect_or_put(e);
@@ -386,8 +400,6 @@ static int freeze_held(struct engine *e)
 
 int freeze(struct engine *e)
 {
-        e->frozen_ns = plat->now_ns();
-        e->epoch = (struct epoch_stats){.version = 0};
         e->unprotected = NULL;
         int rc = describe(e);
         if (rc == 0)

@@ -37,7 +37,7 @@ static uint64_t worst_class(const struct watch *w, uint64_t u)
 
 static uint64_t key_of(const struct engine *e, const struct target *t, uint64_t index)
 {
-        const struct watch *w = e->regions->list[t->region]->watch;
+        const struct watch *w = e->part[t->region]->watch;
         if (e->options.policy != POLICY_ADAPTIVE)
                 return index;
         /* Following the program needs one sequence, not one per class. */
@@ -86,12 +86,14 @@ void order_plan(struct engine *e)
         if (e->options.policy == POLICY_ADAPTIVE)
                 sort(e->plan, e->plan_count);
         for (uint64_t i = 0; i < e->plan_count; i++)
-                e->regions->list[e->plan[i].region]->watch->place[e->plan[i].unit] = (uint32_t)i;
+                e->part[e->plan[i].region]->watch->place[e->plan[i].unit] = (uint32_t)i;
 }
 
-void order_begin_epoch(struct engine *e, struct watch *w, uint64_t before_ns)
+void order_begin_epoch(struct engine *e, struct watch *w)
 {
         struct span *s = &w->span;
+        uint64_t before_ns = w->frozen_ns;
+        w->frozen_ns = e->frozen_ns;
         for (uint64_t u = 0; u < s->units; u++) {
                 uint8_t access = atomic_load(&s->access[u]);
                 uint64_t when = atomic_load(&s->when_ns[u]);

@@ -28,8 +28,8 @@ int patch_room(struct engine *e)
 {
         uint64_t wanted = capacity(e);
         uint64_t block = 0;
-        for (uint32_t i = 0; i < e->regions->count; i++)
-                block = max_u64(block, e->regions->list[i]->desc.block_bytes);
+        for (uint32_t i = 0; i < e->part_count; i++)
+                block = max_u64(block, e->part[i]->desc.block_bytes);
         if (wanted > e->patch_capacity) {
                 void *p = budget_resize(e->options.budget, e->patches, wanted * sizeof(*e->patches),
                                         "the copied pages");
@@ -70,8 +70,8 @@ bool patch_fits(const struct engine *e)
         uint64_t pages = 0;
         if (e->options.policy == POLICY_SYNC)
                 return false;
-        for (uint32_t i = 0; i < e->regions->count; i++) {
-                const struct watch *w = e->regions->list[i]->watch;
+        for (uint32_t i = 0; i < e->part_count; i++) {
+                const struct watch *w = e->part[i]->watch;
                 for (uint64_t u = 0; u < w->span.units; u++)
                         pages += w->mode[u] == MODE_PATCH ? w->pages[u] : 0;
         }
@@ -96,7 +96,7 @@ static void units_of(const struct span *s, uintptr_t page, uint64_t *first, uint
 /* There was no room for a page: its units are flushed as a whole. */
 static void give_up(struct engine *e, uint32_t region, uintptr_t page)
 {
-        struct watch *w = e->regions->list[region]->watch;
+        struct watch *w = e->part[region]->watch;
         uint64_t u;
         uint64_t end;
         for (units_of(&w->span, page, &u, &end); u < end; u++) {
@@ -111,7 +111,7 @@ static void give_up(struct engine *e, uint32_t region, uintptr_t page)
 static void copy_page(struct engine *e, uint32_t region, uintptr_t page)
 {
         struct guard *g = &e->tracker.guard;
-        struct watch *w = e->regions->list[region]->watch;
+        struct watch *w = e->part[region]->watch;
         uint64_t i = e->patch_count;
         int64_t slot = 0;
         if (i < e->patch_capacity)
@@ -134,7 +134,7 @@ static void copy_page(struct engine *e, uint32_t region, uintptr_t page)
 
 static int copy_run(struct engine *e, uint32_t region, uint64_t first, uint64_t count)
 {
-        struct watch *w = e->regions->list[region]->watch;
+        struct watch *w = e->part[region]->watch;
         uint64_t at = 0;
         int n;
         do {
@@ -154,7 +154,7 @@ static bool in_run(const struct watch *w, uint64_t u)
 
 static int copy_region(struct engine *e, uint32_t region)
 {
-        const struct watch *w = e->regions->list[region]->watch;
+        const struct watch *w = e->part[region]->watch;
         for (uint64_t u = 0; u < w->span.units;) {
                 uint64_t end = u;
                 bool any = false;
@@ -163,7 +163,7 @@ static int copy_region(struct engine *e, uint32_t region)
                 int rc = any ? copy_run(e, region, u, end - u) : 0;
                 if (rc < 0)
                         return err_set(rc, "region '%s': what was written cannot be found out: %s",
-                                       e->regions->list[region]->desc.name, code_text(rc));
+                                       e->part[region]->desc.name, code_text(rc));
                 u = max_u64(end, u + 1);
         }
         return 0;
@@ -172,12 +172,12 @@ static int copy_region(struct engine *e, uint32_t region)
 int patch_copy(struct engine *e)
 {
         e->patch_count = e->patch_used = 0;
-        for (uint32_t i = 0; i < e->regions->count; i++) {
-                int rc = e->regions->list[i]->watch->ops->take ? copy_region(e, i) : 0;
+        for (uint32_t i = 0; i < e->part_count; i++) {
+                int rc = e->part[i]->watch->ops->take ? copy_region(e, i) : 0;
                 if (rc)
                         return rc;
         }
-        e->epoch.patches = e->patch_count;
+        e->epoch.patches += e->patch_count;
         return 0;
 }
 
@@ -199,7 +199,7 @@ static void overlay(struct engine *e, uint64_t i, uintptr_t begin, uintptr_t end
 /* Has a page of [begin, end) been written since the freeze that there is no copy of? */
 static int lost_page(struct engine *e, uint64_t i, uintptr_t begin, uintptr_t end)
 {
-        struct watch *w = e->regions->list[e->patches[i].region]->watch;
+        struct watch *w = e->part[e->patches[i].region]->watch;
         int n = w->ops->written(&e->tracker, w, begin, end);
         for (int k = 0; k < n; k++)
                 for (uint64_t p = e->tracker.ranges[k].start; p < e->tracker.ranges[k].end;
@@ -217,7 +217,7 @@ static int lost_page(struct engine *e, uint64_t i, uintptr_t begin, uintptr_t en
 static int put_block(struct engine *e, uint64_t i, uint64_t block)
 {
         uint32_t region = e->patches[i].region;
-        const struct region *r = e->regions->list[region];
+        const struct region *r = e->part[region];
         uintptr_t begin = (uintptr_t)r->ptr + block * r->desc.block_bytes;
         uintptr_t end = begin + block_length(&r->desc, block);
         memcpy(e->block, (const void *)begin, end - begin);
@@ -225,11 +225,11 @@ static int put_block(struct engine *e, uint64_t i, uint64_t block)
         if (lost < 0)
                 return err_set(lost, "region '%s': what was written cannot be found out: %s",
                                r->desc.name, code_text(lost));
-        int rc = lost ? draft_read_old(e->draft, region, block, e->block) : 0;
+        int rc = lost ? draft_read_old(e->draft, e->part_first + region, block, e->block) : 0;
         if (rc)
                 return rc;
         overlay(e, i, begin, end);
-        rc = draft_put(e->draft, region, block, e->block);
+        rc = draft_put(e->draft, e->part_first + region, block, e->block);
         return rc < 0 ? rc : 0;
 }
 
@@ -239,7 +239,7 @@ int patch_step(struct engine *e)
                 return 0;
         uint64_t i = e->patch_used++;
         const struct patch *p = &e->patches[i];
-        const struct region *r = e->regions->list[p->region];
+        const struct region *r = e->part[p->region];
         uint64_t size = r->desc.block_bytes;
         uint64_t per_unit = r->watch->span.unit_bytes / size;
         uintptr_t start = (uintptr_t)r->ptr;
@@ -247,7 +247,7 @@ int patch_step(struct engine *e)
         int rc = 0;
         for (uint64_t b = (max_u64(p->page, start) - start) / size; rc == 0 && b <= last; b++)
                 if (r->watch->mode[b / per_unit] == MODE_PATCH &&
-                    !draft_has(e->draft, p->region, b))
+                    !draft_has(e->draft, e->part_first + p->region, b))
                         rc = put_block(e, i, b);
         if ((i + 1) % pages_per_slot(e) == 0 || i + 1 == e->patch_count)
                 slot_give(&e->tracker.guard, p->slot);

@@ -63,6 +63,7 @@ struct region_desc {
         uint32_t type;
         uint32_t element_bytes;
         uint32_t block_bytes;
+        uint32_t hash; /* enum hash_kind */
         uint32_t ndims;
         bool global;
         uint64_t dims[BELAY_MAX_DIMS];

@@ -6,7 +6,6 @@
 enum { AT_ID = 32, AT_VERSION = 48, AT_TIME = 56, AT_DATA = 64, AT_COUNT = 72 };
 enum { RECORD_HEAD = 40 };
 #define RECORD_GLOBAL 1u
-#define HASH_H128     1u
 
 static uint64_t record_bytes(uint32_t ndims, bool global, uint64_t name_length, uint64_t leaves)
 {
@@ -46,7 +45,7 @@ uint64_t manifest_put_region(uint8_t *out, uint64_t at, const struct region_desc
         put_u32(p + 8, d->element_bytes);
         put_u32(p + 12, d->block_bytes);
         p[16] = (uint8_t)d->ndims;
-        p[17] = HASH_H128;
+        p[17] = (uint8_t)d->hash;
         put_u16(p + 18, d->global ? RECORD_GLOBAL : 0);
         put_u64(p + 24, d->bytes);
         put_u64(p + 32, region_leaves(d));
@@ -118,11 +117,12 @@ static int record_head(const uint8_t *p, uint64_t room, const char *who, struct 
                 .element_bytes = get_u32(p + 8),
                 .block_bytes = get_u32(p + 12),
                 .ndims = p[16],
+                .hash = p[17],
                 .global = (get_u16(p + 18) & RECORD_GLOBAL) != 0,
         };
         uint32_t name = get_u16(p + 4);
         uint64_t leaves = get_u64(p + 32);
-        if (p[17] != HASH_H128)
+        if (p[17] >= HASH_KINDS)
                 return err_set(BELAY_E_FORMAT, "%s: block hash %u is not known; use a newer Belay",
                                who, p[17]);
         if (d->ndims < 1 || d->ndims > BELAY_MAX_DIMS || name < 1 || name > BELAY_MAX_NAME ||

@@ -6,6 +6,7 @@
 #include "format/format.h"
 #include "mem/sig/guard.h"
 #include "plat/plat.h"
+#include "policy/policy.h"
 
 struct region {
         struct region_desc desc;
@@ -13,7 +14,10 @@ struct region {
         uint64_t mapped_bytes; /* of memory that belay_alloc made; 0 for attached memory */
         bool owned;
         bool untracked; /* also written by others: nothing is known, all is copied at the freeze */
-        struct watch *watch; /* how its writes are tracked */
+        struct watch *watch;       /* how its writes are tracked */
+        struct diff_choice differ; /* whether its content is compared         */
+        bool in_draft;             /* the version being made has it            */
+        bool compared;             /* … and an earlier one has it to compare with */
 };
 
 struct regions {
@@ -53,6 +57,8 @@ struct watch {
         uint8_t *mode;          /* per unit: how this commit captures it, enum mode       */
         uint32_t *place;        /* per unit: position in the flush order                  */
         uint32_t *pages;        /* per unit: written pages, if the tracker knows           */
+        uint64_t frozen_ns;     /* when it was last captured                               */
+        bool captured;          /* by the version being made                               */
         bool protected;         /* by this commit: something has to be opened              */
         bool huge;              /* mostly in huge pages                                    */
         bool runs;              /* by this commit: opened in long runs                     */

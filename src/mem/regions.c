@@ -93,7 +93,9 @@ static int new_region(struct regions *r, const struct region_desc *desc, struct 
         struct region *region = budget_alloc(r->budget, sizeof(*region), "a region");
         if (!region)
                 return -ENOMEM;
+        diff_begin(&region->differ);
         region->desc = checked;
+        diff_begin(&region->differ);
         *out = region;
         return 0;
 }

@@ -1,5 +1,5 @@
-/* policy: when to checkpoint. Pure decisions from times that the caller measured: no clock, no I/O.
- */
+/* policy: when to checkpoint, and how. Pure decisions from times that the caller measured: no
+ * clock, no I/O. */
 #ifndef BELAY_POLICY_H
 #define BELAY_POLICY_H
 
@@ -48,5 +48,62 @@ void interval_published(struct interval *i, uint64_t commit_ns, uint64_t wait_ns
 void interval_fresh(struct interval *i, uint64_t now_ns);
 /* The least time from one checkpoint to the next that keeps the cap; 0 without a cap. */
 uint64_t interval_least(const struct interval *i);
+
+/* ---- differencing ------------------------------------------------------------------------------
+ */
+
+/* Time per byte, or per block: the equations do not care as long as all are alike. */
+struct diff_costs {
+        double copy;   /* to where it is hashed and written from             */
+        double hash;   /* t_h                                                */
+        double write;  /* t_w, by the medium                                 */
+        double fixed;  /* per commit: barriers, manifest, superblock         */
+        bool overlaps; /* the medium writes while the next blocks are hashed */
+        bool known;
+};
+/* Equations 1 to 5 of the dCP paper, for N_t blocks of which N_d changed, or for the share n_d:
+ * what is saved, what it costs, τ (less than 0: it pays), the share η up to which it pays, and S,
+ * the time relative to a full checkpoint. */
+double diff_saving(double blocks, double changed, const struct diff_costs *c);
+double diff_overhead(double blocks, double changed, const struct diff_costs *c);
+double diff_cost(double share, const struct diff_costs *c);
+double diff_threshold(const struct diff_costs *c);
+double diff_relative(double share, const struct diff_costs *c);
+
+/* What a commit has to do, in bytes. */
+struct diff_work {
+        double looked_at, hashed, written;
+};
+struct diff_work diff_with(double touched, double changed);
+struct diff_work diff_without(double total, bool checksums);
+double diff_time(const struct diff_work *w, const struct diff_costs *c);
+
+/* What a commit took, in ns and bytes. */
+struct diff_sample {
+        double copy_ns, hash_ns, sampled; /* of some blocks                             */
+        double flush_ns;                  /* first block to last                        */
+        double wait_ns;                   /* of that, for the medium                    */
+        double written;
+        double fixed_ns;
+};
+#define DIFF_LEAST_BYTES (1 << 20) /* less tells nothing about the medium */
+void diff_learn(struct diff_costs *c, const struct diff_sample *s);
+
+/* Whether the blocks of a region are compared. */
+struct diff_choice {
+        bool on;
+        bool trial;       /* on for one comparison                           */
+        uint32_t against; /* versions in a row in which it did not pay       */
+        uint32_t left;    /* versions until the next trial                   */
+        uint32_t pause;   /* … after the next that does not pay              */
+        double share;     /* of the region that changed, last time           */
+};
+void diff_begin(struct diff_choice *d);
+/* For the next version. */
+bool diff_next(struct diff_choice *d);
+/* It is published: bytes of the region, looked at, and written; `compared` unless there was nothing
+ * to compare with. */
+void diff_outcome(struct diff_choice *d, const struct diff_costs *c, bool checksums, double total,
+                  double touched, double changed, bool compared);
 
 #endif

@@ -1,8 +1,9 @@
 /* draft.c: a version under construction, and its publication.
  *
  *   begin ─► region × n ─► ready ─► put × n ─► publish ──► listed
- *     │          │           │        │           │
- *     └──────────┴───────────┴────────┴─► abort ◄─┘ (failure)
+ *     │          ▲           │        │           │
+ *     │          └───────────┼────────┤           │
+ *     └──────────────────────┴────────┴─► abort ◄─┘ (failure)
  *
  * Invariants
  *  1. No slot that the current superblock's list refers to is written.
@@ -17,14 +18,22 @@
 #include "store/store_int.h"
 #include <errno.h>
 
+/* What the draft knows about a region of its version. */
+struct draft_region {
+        const struct stored_region *old; /* the same one in an earlier version, or NULL       */
+        bool in_base;                    /* … which is the base: a clean unit may be kept     */
+        struct region_result result;
+};
+
 struct draft {
         struct pool *p;
         struct version *v;
-        uint32_t capacity;                /* regions announced                        */
-        const struct version *base;       /* what unchanged blocks are shared with    */
-        const struct stored_region **old; /* per region: the same one in base or NULL */
+        const struct version *base;   /* what unchanged blocks are shared with           */
+        struct draft_region *regions; /* beside those of v                             */
+        uint32_t capacity, ready;     /* regions there is room for, and with leaves    */
         uint8_t *manifest;
         uint64_t manifest_bytes, manifest_room;
+        uint64_t unsampled; /* bytes since the last block that was timed */
         struct draft_result result;
 };
 
@@ -79,7 +88,7 @@ static int complete_last_slot(struct pool *p)
                   : 0;
 }
 
-int draft_begin(struct pool *p, uint32_t regions, struct draft **out)
+int draft_begin(struct pool *p, struct draft **out)
 {
         if (p->options.readonly)
                 return err_set(-EROFS, "pool '%s' is open for reading only", p->label);
@@ -91,8 +100,6 @@ int draft_begin(struct pool *p, uint32_t regions, struct draft **out)
          * add one each. */
         if (p->super.generation >= UINT64_MAX - 1 || p->super.next_version == UINT64_MAX)
                 return err_set(-EOVERFLOW, "pool '%s' has no version numbers left", p->label);
-        if (regions > MAX_REGIONS)
-                return err_set(-EINVAL, "%u regions; a version can have %u", regions, MAX_REGIONS);
         int rc = pool_settle(p);
         if (rc == 0)
                 rc = complete_last_slot(p);
@@ -103,11 +110,9 @@ int draft_begin(struct pool *p, uint32_t regions, struct draft **out)
                 return -ENOMEM;
         d->p = p;
         p->draft = d;
-        d->capacity = regions;
         d->base = newest_usable(p);
-        d->v = version_new(p, regions);
-        d->old = budget_alloc(p->budget, max_u64(regions, 1) * sizeof(*d->old), "the draft");
-        if (!d->v || !d->old) {
+        d->v = version_new(p, 0);
+        if (!d->v) {
                 draft_abort(&d);
                 return -ENOMEM;
         }
@@ -117,14 +122,57 @@ int draft_begin(struct pool *p, uint32_t regions, struct draft **out)
         return 0;
 }
 
-int draft_region(struct draft *d, const struct region_desc *desc)
+static int make_place(struct draft *d)
 {
         struct version *v = d->v;
-        if (v->region_count == d->capacity)
-                return err_set(-EINVAL, "more regions than announced");
+        struct budget *budget = d->p->budget;
+        if (v->region_count == MAX_REGIONS)
+                return err_set(-EINVAL, "a version can have %u regions", MAX_REGIONS);
+        if (v->region_count < d->capacity)
+                return 0;
+        uint64_t capacity = max_u64(UINT64_C(2) * d->capacity, 16);
+        void *regions = budget_resize(budget, v->regions, capacity * sizeof(*v->regions),
+                                      "the region table");
+        if (regions)
+                v->regions = regions;
+        void *index =
+                budget_resize(budget, v->index, capacity * sizeof(*v->index), "the region table");
+        if (index)
+                v->index = index;
+        void *own = budget_resize(budget, d->regions, capacity * sizeof(*d->regions), "the draft");
+        if (own)
+                d->regions = own;
+        if (!regions || !index || !own)
+                return -ENOMEM;
+        d->capacity = (uint32_t)capacity;
+        return 0;
+}
+
+/* A region that was away for a version is still known from the one before. */
+static void find_old(const struct draft *d, const struct region_desc *desc,
+                     struct draft_region *own)
+{
+        const struct pool *p = d->p;
+        for (uint32_t i = p->version_count; i > 0 && !own->old; i--) {
+                const struct version *v = p->versions[i - 1];
+                int64_t at = version_usable(v) ? version_find(v, desc->name) : -1;
+                const struct stored_region *r = at >= 0 ? &v->regions[at] : NULL;
+                if (!r || r->desc.block_bytes != desc->block_bytes || r->desc.hash != desc->hash)
+                        continue;
+                own->old = r;
+                own->in_base = v == d->base;
+        }
+}
+
+int draft_region(struct draft *d, const struct region_desc *desc, bool share, uint32_t *number)
+{
+        struct version *v = d->v;
+        int rc = make_place(d);
+        if (rc)
+                return rc;
         struct stored_region *r = &v->regions[v->region_count];
         uint64_t leaves = max_u64(region_leaves(desc), 1);
-        r->desc = *desc;
+        *r = (struct stored_region){.desc = *desc};
         r->leaves = budget_alloc(d->p->budget, leaves * sizeof(*r->leaves), "the block map");
         r->refs = budget_alloc(d->p->budget, leaves * sizeof(*r->refs), "the block map");
         if (!r->leaves || !r->refs) {
@@ -134,9 +182,11 @@ int draft_region(struct draft *d, const struct region_desc *desc)
                 r->refs = NULL;
                 return -ENOMEM;
         }
-        int64_t old = d->base ? version_find(d->base, desc->name) : -1;
-        d->old[v->region_count] = old >= 0 ? &d->base->regions[old] : NULL;
-        v->region_count++;
+        struct draft_region *own = &d->regions[v->region_count];
+        *own = (struct draft_region){.old = NULL};
+        if (share)
+                find_old(d, desc, own);
+        *number = v->region_count++;
         v->data_bytes += desc->bytes;
         d->manifest_bytes += manifest_record_bytes(desc);
         if (d->manifest_bytes > MAX_MANIFEST_BYTES)
@@ -150,7 +200,7 @@ int draft_region(struct draft *d, const struct region_desc *desc)
  * that turn out not to be needed are given back at publication. */
 static int make_leaves(struct draft *d)
 {
-        for (uint32_t i = 0; i < d->v->region_count; i++) {
+        for (uint32_t i = d->ready; i < d->v->region_count; i++) {
                 struct stored_region *r = &d->v->regions[i];
                 for (uint64_t j = 0; j < region_leaves(&r->desc); j++) {
                         r->leaves[j] = leaf_new(d->p, &r->desc, j);
@@ -182,24 +232,41 @@ int draft_ready(struct draft *d, uint64_t frozen_ns)
         int rc = make_leaves(d);
         if (rc)
                 return rc;
-        d->manifest_room = align_up(d->manifest_bytes, SLOT_BYTES);
-        d->manifest = budget_alloc(d->p->budget, d->manifest_room, "the manifest");
-        if (!d->manifest)
+        uint64_t room = align_up(d->manifest_bytes, SLOT_BYTES);
+        uint8_t *manifest = budget_resize(d->p->budget, d->manifest, room, "the manifest");
+        if (!manifest)
                 return -ENOMEM;
+        /* Its last slot is written as a whole. */
+        memset(manifest + d->manifest_room, 0, room - d->manifest_room);
+        d->manifest = manifest;
+        d->manifest_room = room;
+        d->ready = d->v->region_count;
         reserve_first(d);
         return 0;
 }
 
-/* The entry of the base version for this block, if that block has the same place and length. */
+/* The entry of an earlier version for this block, if that block has the same place and length. */
 static const struct leaf_entry *old_entry(const struct draft *d, uint32_t region, uint64_t block)
 {
-        const struct stored_region *old = d->old[region];
+        const struct stored_region *old = d->regions[region].old;
         const struct region_desc *desc = &d->v->regions[region].desc;
-        if (!old || old->desc.block_bytes != desc->block_bytes ||
-            block >= region_blocks(&old->desc) ||
+        if (!old || block >= region_blocks(&old->desc) ||
             block_length(&old->desc, block) != block_length(desc, block))
                 return NULL;
         return &old->leaves[block / LEAF_ENTRIES]->entries[block % LEAF_ENTRIES];
+}
+
+bool draft_knows(const struct draft *d, const char *name)
+{
+        for (uint32_t i = 0; i < d->v->region_count; i++)
+                if (strcmp(d->v->regions[i].desc.name, name) == 0)
+                        return true;
+        return false;
+}
+
+bool draft_compares(const struct draft *d, uint32_t region)
+{
+        return d->regions[region].old != NULL;
 }
 
 uint64_t draft_number(const struct draft *d)
@@ -214,7 +281,7 @@ uint64_t draft_base(const struct draft *d)
 
 bool draft_can_keep(const struct draft *d, uint32_t region, uint64_t block)
 {
-        return old_entry(d, region, block) != NULL;
+        return d->regions[region].in_base && old_entry(d, region, block);
 }
 
 static void share(struct draft *d, uint32_t region, uint64_t block, const struct leaf_entry *old)
@@ -224,6 +291,7 @@ static void share(struct draft *d, uint32_t region, uint64_t block, const struct
         space_ref(&d->p->space, old->offset, bytes);
         leaf_set(d->p, r->leaves[block / LEAF_ENTRIES], (uint32_t)(block % LEAF_ENTRIES), *old);
         d->result.unchanged_bytes += bytes;
+        d->regions[region].result.shared_blocks++;
 }
 
 void draft_keep(struct draft *d, uint32_t region, uint64_t block)
@@ -254,7 +322,7 @@ int draft_read_old(struct draft *d, uint32_t region, uint64_t block, void *to)
                 return err_set(-EINVAL, "region '%s', block %llu is new", desc->name,
                                (unsigned long long)block);
         int rc = media_read_now(p->media, to, bytes, old->offset);
-        if (rc == 0 && !hash_equal(hash_bytes(to, bytes), old->hash))
+        if (rc == 0 && !hash_equal(hash_block(desc->hash, to, bytes), old->hash))
                 rc = BELAY_E_DATA;
         if (rc == 0)
                 return 0;
@@ -268,6 +336,28 @@ int draft_read_old(struct draft *d, uint32_t region, uint64_t block, void *to)
         return rc;
 }
 
+/* A block is timed every so many bytes. */
+#define SAMPLE (UINT64_C(512) << 10)
+
+static struct hash128 copy_and_hash(struct draft *d, uint32_t hash, void *to, const void *from,
+                                    uint32_t bytes)
+{
+        d->unsampled += bytes;
+        if (d->unsampled < SAMPLE) {
+                memcpy(to, from, bytes);
+                return hash_block(hash, to, bytes);
+        }
+        d->unsampled = 0;
+        uint64_t start = plat->now_ns();
+        memcpy(to, from, bytes);
+        uint64_t copied = plat->now_ns();
+        struct hash128 h = hash_block(hash, to, bytes);
+        d->result.hash_ns += plat->now_ns() - copied;
+        d->result.copy_ns += copied - start;
+        d->result.sampled_bytes += bytes;
+        return h;
+}
+
 int draft_put(struct draft *d, uint32_t region, uint64_t block, const void *from)
 {
         struct stored_region *r = &d->v->regions[region];
@@ -277,17 +367,24 @@ int draft_put(struct draft *d, uint32_t region, uint64_t block, const void *from
         int rc = writer_stage(d->p, bytes, &copy);
         if (rc)
                 return rc;
-        memcpy(copy, from, bytes);
-        struct leaf_entry e = {0, hash_bytes(copy, bytes)};
+        struct leaf_entry e = {0, copy_and_hash(d, r->desc.hash, copy, from, bytes)};
         const struct leaf_entry *old = old_entry(d, region, block);
-        if (old && hash_equal(old->hash, e.hash)) {
+        struct region_result *result = &d->regions[region].result;
+        result->put_blocks++;
+        if (old && r->desc.hash != HASH_NONE && hash_equal(old->hash, e.hash)) {
                 share(d, region, block, old);
                 return 1;
         }
         e.offset = writer_keep(d->p, bytes);
         leaf_set(d->p, leaf, (uint32_t)(block % LEAF_ENTRIES), e);
         d->result.data_bytes += bytes;
+        result->changed_blocks++;
         return 0;
+}
+
+struct region_result draft_region_result(const struct draft *d, uint32_t region)
+{
+        return d->regions[region].result;
 }
 
 static bool same_entries(const struct leaf *a, const struct leaf *b)
@@ -306,7 +403,7 @@ static int finish_leaf(struct draft *d, uint32_t region, uint64_t i)
                 if (l->entries[k].offset == 0)
                         return err_set(BELAY_E_BROKEN, "region '%s', block %llu was never written",
                                        r->desc.name, (unsigned long long)(i * LEAF_ENTRIES + k));
-        const struct stored_region *old = d->old[region];
+        const struct stored_region *old = d->regions[region].old;
         struct leaf *before = old && i < region_leaves(&old->desc) ? old->leaves[i] : NULL;
         if (before && leaf_fits(before, &r->desc, i) && same_entries(l, before)) {
                 leaf_release(d->p, l);
@@ -458,9 +555,13 @@ static int flip(struct draft *d)
 static int publish(struct draft *d)
 {
         struct pool *p = d->p;
+        uint64_t start = plat->now_ns();
         int rc = write_map(d);
         if (rc == 0)
                 rc = writer_drain(p);
+        uint64_t drained = plat->now_ns();
+        d->result.drain_ns = drained - start;
+        d->result.wait_ns = p->writer.wait_ns;
         if (rc == 0)
                 rc = version_index(p, d->v);
         plat_point("pool.manifest");
@@ -475,6 +576,7 @@ static int publish(struct draft *d)
         d->result.version = d->v->number;
         d->result.written_bytes = p->writer.written + SUPER_BYTES;
         rc = flip(d);
+        d->result.fixed_ns = plat->now_ns() - drained;
         plat_point("pool.published");
         return rc;
 }
@@ -485,10 +587,11 @@ static void discard(struct draft **draft)
         struct pool *p = d->p;
         *draft = NULL;
         version_delete(p, d->v);
-        budget_free(p->budget, d->old);
+        budget_free(p->budget, d->regions);
         budget_free(p->budget, d->manifest);
         p->draft = NULL;
         p->writer.written = 0;
+        p->writer.wait_ns = 0;
         budget_free(p->budget, d);
 }
 

@@ -197,6 +197,7 @@ int media_file_new(struct media m, const struct pool_options *o, struct media **
         }
         if (rc)
                 f->ring = NULL;
+        f->m.overlaps = f->ring != NULL;
         snprintf(f->m.description, sizeof(f->m.description), "file, %s%s",
                  f->ring ? "io_uring" : "pwrite", m.align > 1 ? ", direct" : "");
         *out = &f->m;

@@ -579,6 +579,11 @@ void pool_mark_damaged(struct pool *p, struct version *v, const char *damage)
                  (unsigned long long)v->number, v->damage);
 }
 
+bool pool_overlaps(const struct pool *p)
+{
+        return p->media->overlaps || p->options.rate;
+}
+
 void pool_info(const struct pool *p, struct pool_info *out)
 {
         *out = (struct pool_info){

@@ -38,7 +38,7 @@ static int deliver(struct reader *r, uint64_t block, const uint8_t *data, struct
 {
         const struct region_desc *d = &r->region->desc;
         uint32_t bytes = block_length(d, block);
-        bool good = result == 0 && hash_equal(hash_bytes(data, bytes), expected);
+        bool good = result == 0 && hash_equal(hash_block(d->hash, data, bytes), expected);
         if (!good) {
                 int rc = err_set(BELAY_E_DATA,
                                  "version %llu, region '%s', block %llu of pool '%s': %s",

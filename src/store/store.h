@@ -79,6 +79,9 @@ void pool_info(const struct pool *p, struct pool_info *out);
 /* For readonly pools: 1 if a writer has published since the pool was opened. */
 int pool_changed(struct pool *p);
 
+/* Does the medium write while the caller does something else? */
+bool pool_overlaps(const struct pool *p);
+
 /* ---- reading --------------------------------------------------------------------------------- */
 
 /* Called for each block in ascending order. data is NULL if the block is damaged (belay_error has
@@ -99,11 +102,18 @@ int pool_read_leaf(struct pool *p, const struct version *v, uint32_t region, uin
 /* ---- writing a version ------------------------------------------------------------------------
  */
 
-/* begin, region for each region, ready, put for each block in any order, then publish or abort.
- * Only begin, region and ready allocate. After a failure of any of them the caller aborts. */
-int draft_begin(struct pool *p, uint32_t regions, struct draft **out);
-int draft_region(struct draft *d, const struct region_desc *desc);
+/* begin, region for each region, ready, put for each block in any order, then publish or abort; or
+ * region, ready and put again for further regions. Only begin, region and ready allocate. After a
+ * failure of any of them the caller aborts. */
+int draft_begin(struct pool *p, struct draft **out);
+/* *number is what the calls below name the region by: 0, 1, … With `share`, what did not change is
+ * shared with earlier versions. */
+int draft_region(struct draft *d, const struct region_desc *desc, bool share, uint32_t *number);
 int draft_ready(struct draft *d, uint64_t frozen_ns);
+/* Is there a region of that name? */
+bool draft_knows(const struct draft *d, const char *name);
+/* Has an earlier version the region, to be compared with? */
+bool draft_compares(const struct draft *d, uint32_t region);
 /* Number the version will have. */
 uint64_t draft_number(const struct draft *d);
 /* Number of the version that unchanged blocks are shared with, 0 if there is none. */
@@ -124,11 +134,23 @@ int draft_read_old(struct draft *d, uint32_t region, uint64_t block, void *to);
  * there: then 1. The source may change as soon as this returns. */
 int draft_put(struct draft *d, uint32_t region, uint64_t block, const void *from);
 
+/* What became of the blocks of a region. */
+struct region_result {
+        uint64_t put_blocks;     /* looked at                  */
+        uint64_t changed_blocks; /* of those, written          */
+        uint64_t shared_blocks;  /* shared, looked at or not   */
+};
+struct region_result draft_region_result(const struct draft *d, uint32_t region);
+
 struct draft_result {
         uint64_t version;
         uint64_t data_bytes;      /* region bytes written          */
         uint64_t unchanged_bytes; /* region bytes shared           */
         uint64_t written_bytes;   /* everything written            */
+        /* Where the time went: a sample of the blocks, waiting for the medium, the map and what was
+         * still on its way, and what comes after. */
+        uint64_t sampled_bytes, copy_ns, hash_ns;
+        uint64_t wait_ns, drain_ns, fixed_ns;
 };
 /* Makes the version durable and visible. The draft is gone afterwards, whatever the result. On
  * failure no listed version has changed and the next draft may be begun. */

@@ -41,6 +41,7 @@ struct media {
         uint32_t align;        /* of offset, length and buffer   */
         uint32_t gather_bytes; /* write in pieces of this size   */
         bool reserve;          /* fallocate may be used          */
+        bool overlaps;         /* transfers go on by themselves  */
         bool lost;             /* transfers of unknown state: no more of them */
         char description[64];
 };
@@ -120,6 +121,7 @@ struct writer {
         uint64_t fill;      /* bytes of it in use                       */
         uint64_t staged_at; /* where the object being staged begins     */
         uint64_t written;   /* bytes given to the media in this draft   */
+        uint64_t wait_ns;   /* spent handing chunks over and waiting for them */
         int failed;         /* first error of a transfer                */
         uint64_t free_ns;   /* with a rate limit: when all that was submitted counts as written */
 };

@@ -159,7 +159,7 @@ static void await_due(uint64_t due_ns)
                 plat->sleep_ns(due_ns - now);
 }
 
-static int submit(struct pool *p)
+static int submit_now(struct pool *p)
 {
         struct writer *w = &p->writer;
         uint64_t bytes = align_up(w->fill, SLOT_BYTES);
@@ -181,6 +181,25 @@ static int submit(struct pool *p)
         return rc;
 }
 
+static int submit(struct pool *p)
+{
+        uint64_t start = plat->now_ns();
+        int rc = submit_now(p);
+        p->writer.wait_ns += plat->now_ns() - start;
+        return rc;
+}
+
+static int await_chunk(struct pool *p, struct chunk *c)
+{
+        uint64_t start = plat->now_ns();
+        int rc = 0;
+        while (rc == 0 && c->in_flight)
+                rc = reap(p);
+        await_due(c->due_ns);
+        p->writer.wait_ns += plat->now_ns() - start;
+        return rc;
+}
+
 static int next_chunk(struct pool *p, uint64_t bytes)
 {
         struct writer *w = &p->writer;
@@ -192,13 +211,8 @@ static int next_chunk(struct pool *p, uint64_t bytes)
         w->open = true;
         w->fill = 0;
         w->current = (w->current + 1) % IO_DEPTH;
-        while (w->chunks[w->current].in_flight) {
-                rc = reap(p);
-                if (rc)
-                        return rc;
-        }
-        await_due(w->chunks[w->current].due_ns);
-        return w->failed;
+        rc = await_chunk(p, &w->chunks[w->current]);
+        return rc ? rc : w->failed;
 }
 
 /* The placement rule: from a slot on, at a slot boundary; below, at a multiple of 64 within one
@@ -254,9 +268,11 @@ uint64_t writer_keep(struct pool *p, uint32_t bytes)
 int writer_drain(struct pool *p)
 {
         int rc = p->writer.open ? submit(p) : 0;
+        uint64_t start = plat->now_ns();
         int second = reap_all(p);
         rc = rc ? rc : second;
         await_due(p->writer.free_ns);
+        p->writer.wait_ns += plat->now_ns() - start;
         return rc ? rc : p->writer.failed;
 }
 

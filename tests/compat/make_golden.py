@@ -210,7 +210,7 @@ def newer_files(b):
     add("unknown_features", "-", changed(b, (88, "Q", 1), (SLOT + 88, "Q", 1)), "BELAY_E_FORMAT", text="features (0x1)")
     add("unknown_features_a", "-", changed(b, (88, "Q", 1 << 63)), "BELAY_E_FORMAT", text="features")
     record = b.objects["record 2 grid"]
-    add("unknown_block_hash", "base", changed(b, (record + 17, "B", 2)), restart=1, text="block hash 2 is not known")
+    add("unknown_block_hash", "base", changed(b, (record + 17, "B", 99)), restart=1, text="block hash 99 is not known")
 
 
 def hostile_superblocks(b):

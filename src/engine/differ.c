@@ -1,0 +1,88 @@
+/* differ.c: which regions are compared block by block with the version before, and what that is
+ * expected to take (policy/diff.c has the model).
+ *
+ *   freeze     shares: shall the region be compared?  predict: from what the tracker reports
+ *   published  count: what was touched and changed;   learn: what it took ─► the next choice */
+#include "engine/engine_int.h"
+
+bool differ_shares(const struct engine *e, struct region *r)
+{
+        if (e->options.diff != DIFF_AUTO)
+                return e->options.diff == DIFF_ON;
+        return diff_next(&r->differ);
+}
+
+static double touched_bytes(const struct watch *w)
+{
+        double bytes = 0;
+        for (uint64_t u = 0; u < w->span.units; u++) {
+                if (w->mode[u] == MODE_PATCH)
+                        bytes += (double)w->pages[u] * PLAT_PAGE;
+                else if (w->mode[u] != MODE_KEEP)
+                        bytes += (double)unit_length(&w->span, u);
+        }
+        return bytes;
+}
+
+/* As large a share of the region changed as last time, but no more than was touched. */
+static double expected_change(const struct region *r, double touched)
+{
+        double changed = r->differ.share * (double)r->desc.bytes;
+        return r->compared && changed < touched ? changed : touched;
+}
+
+void differ_predict(struct engine *e)
+{
+        double total = 0;
+        double touched = 0;
+        double changed = 0;
+        for (uint32_t i = 0; i < e->part_count; i++) {
+                const struct region *r = e->part[i];
+                double own = touched_bytes(r->watch);
+                total += (double)r->desc.bytes;
+                touched += own;
+                changed += expected_change(r, own);
+                e->epoch.compared_regions += r->compared;
+        }
+        e->expected.looked_at += touched;
+        e->expected.hashed += touched;
+        e->expected.written += changed;
+        e->expected_full += total;
+        if (!e->costs.known)
+                return;
+        struct diff_work full = diff_without(e->expected_full, e->options.checksums);
+        e->epoch.predicted_ns = (uint64_t)diff_time(&e->expected, &e->costs);
+        e->epoch.predicted_full_ns = (uint64_t)diff_time(&full, &e->costs);
+}
+
+/* Called while there is a draft, for the regions of the part. */
+void differ_count(struct engine *e)
+{
+        for (uint32_t i = 0; i < e->part_count; i++) {
+                struct region *r = e->part[i];
+                struct region_result result = draft_region_result(e->draft, e->part_first + i);
+                double block = r->desc.block_bytes;
+                double total = (double)r->desc.bytes;
+                double touched = (double)result.put_blocks * block;
+                double changed = (double)result.changed_blocks * block;
+                diff_outcome(&r->differ, &e->costs, e->options.checksums, total,
+                             touched < total ? touched : total, changed < total ? changed : total,
+                             r->compared);
+        }
+}
+
+void differ_learn(struct engine *e)
+{
+        const struct draft_result *r = &e->epoch.result;
+        e->costs.overlaps = pool_overlaps(e->pool);
+        struct diff_sample s = {
+                .copy_ns = (double)r->copy_ns,
+                .hash_ns = (double)r->hash_ns,
+                .sampled = (double)r->sampled_bytes,
+                .flush_ns = (double)(e->epoch.flush_ns + r->drain_ns),
+                .wait_ns = (double)r->wait_ns,
+                .written = (double)r->written_bytes,
+                .fixed_ns = (double)r->fixed_ns,
+        };
+        diff_learn(&e->costs, &s);
+}

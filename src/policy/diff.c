@@ -1,0 +1,127 @@
+/* diff.c: does it pay to write only what changed?
+ *
+ * The equations are those of Keller and Bautista-Gomez, "Application-Level Differential
+ * Checkpointing for HPC Applications with Dynamic Datasets", section VI. There a checkpoint is
+ * hashed twice and written while nothing else happens. Here a block is hashed once, the hash is its
+ * checksum as well, only what the tracker reports is looked at, and a medium may write while the
+ * next blocks are hashed: diff_time says what that comes to. */
+#include "policy/policy.h"
+
+double diff_saving(double blocks, double changed, const struct diff_costs *c)
+{
+        return (blocks - changed) * c->write;
+}
+
+double diff_overhead(double blocks, double changed, const struct diff_costs *c)
+{
+        return (blocks + changed) * c->hash;
+}
+
+double diff_cost(double share, const struct diff_costs *c)
+{
+        return (c->hash - c->write) + share * (c->write + c->hash);
+}
+
+double diff_threshold(const struct diff_costs *c)
+{
+        return c->write + c->hash > 0 ? (c->write - c->hash) / (c->write + c->hash) : 0;
+}
+
+double diff_relative(double share, const struct diff_costs *c)
+{
+        double ratio = c->write > 0 ? c->hash / c->write : 0;
+        return ratio - 1 + share * (ratio + 1);
+}
+
+/* ---- this system ------------------------------------------------------------------------------
+ */
+
+double diff_time(const struct diff_work *w, const struct diff_costs *c)
+{
+        double cpu = w->looked_at * c->copy + w->hashed * c->hash;
+        double medium = w->written * c->write;
+        return c->fixed + (c->overlaps ? (cpu > medium ? cpu : medium) : cpu + medium);
+}
+
+struct diff_work diff_with(double touched, double changed)
+{
+        return (struct diff_work){touched, touched, changed};
+}
+
+struct diff_work diff_without(double total, bool checksums)
+{
+        return (struct diff_work){total, checksums ? total : 0, total};
+}
+
+/* A new measurement counts for a quarter: one slow write does not turn the choice round. */
+#define WEIGHT 0.25
+
+static void learn(double *mean, double sample, bool known)
+{
+        *mean = known ? *mean + WEIGHT * (sample - *mean) : sample;
+}
+
+void diff_learn(struct diff_costs *c, const struct diff_sample *s)
+{
+        if (s->sampled > 0) {
+                learn(&c->copy, s->copy_ns / s->sampled, c->known);
+                learn(&c->hash, s->hash_ns / s->sampled, c->known);
+        }
+        learn(&c->fixed, s->fixed_ns, c->known);
+        /* A medium that kept nobody waiting could have been faster: then this is no more than a
+         * bound. */
+        bool busy = !c->overlaps || s->wait_ns > s->flush_ns / 10;
+        double spent = c->overlaps ? s->flush_ns : s->wait_ns;
+        double write = s->written >= DIFF_LEAST_BYTES ? spent / s->written : 0;
+        if (write > 0 && (busy || c->write == 0 || write < c->write))
+                learn(&c->write, write, c->write > 0);
+        c->known = c->known || s->sampled > 0;
+}
+
+/* ---- the choice --------------------------------------------------------------------------------
+ */
+
+#define MARGIN      0.02 /* less than that is no reason to change */
+#define FIRST_PAUSE 8u
+#define LAST_PAUSE  64u
+
+void diff_begin(struct diff_choice *d)
+{
+        *d = (struct diff_choice){.on = true, .pause = FIRST_PAUSE};
+}
+
+bool diff_next(struct diff_choice *d)
+{
+        if (!d->on && --d->left == 0) {
+                /* The first version of a trial has nothing to be compared with. */
+                d->on = true;
+                d->against = 0;
+                d->trial = true;
+        }
+        return d->on;
+}
+
+void diff_outcome(struct diff_choice *d, const struct diff_costs *c, bool checksums, double total,
+                  double touched, double changed, bool compared)
+{
+        if (!d->on || total <= 0 || !compared)
+                return;
+        struct diff_work with = diff_with(touched, changed);
+        struct diff_work without = diff_without(total, checksums);
+        double t = diff_time(&with, c);
+        double full = diff_time(&without, c);
+        d->share = changed / total;
+        if (t <= full * (1 + MARGIN)) {
+                d->against = 0;
+                d->pause = FIRST_PAUSE;
+                d->trial = false;
+                return;
+        }
+        /* Twice in a row, so that one busy step does not count. */
+        if (!d->trial && ++d->against < 2)
+                return;
+        d->on = false;
+        d->left = d->pause;
+        d->pause = d->pause * 2 < LAST_PAUSE ? d->pause * 2 : LAST_PAUSE;
+        d->trial = false;
+}
