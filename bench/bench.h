@@ -66,6 +66,7 @@ void bench_ratio_most(struct bench *b, const char *name, const struct bench_row 
 void bench_figure(struct bench *b, const char *name, const struct bench_row *row, double wanted);
 void bench_figure_most(struct bench *b, const char *name, const struct bench_row *row,
                        double wanted);
+double bench_median(const struct bench_row *row);
 double bench_median_ratio(const struct bench_row *over, const struct bench_row *under);
 
 /* ---- measuring ------------------------------------------------------------------------------- */

@@ -162,6 +162,11 @@ void bench_ratio_most(struct bench *b, const char *name, const struct bench_row 
         add_ratio(b, name, over, under, wanted, true);
 }
 
+double bench_median(const struct bench_row *row)
+{
+        return row ? spread_of(row->samples, row->sample_count).median : 0;
+}
+
 double bench_median_ratio(const struct bench_row *over, const struct bench_row *under)
 {
         double values[MAX_SAMPLES] = {0};

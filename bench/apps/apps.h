@@ -19,7 +19,8 @@ struct app_set {
 struct app {
         struct app_set *sets;
         unsigned count;
-        uint64_t steps; /* done */
+        uint64_t steps;   /* done */
+        uint64_t changes; /* … of app_change_all */
         void (*step)(struct app *a);
         void (*end)(struct app *a);
         void *own;
@@ -53,7 +54,7 @@ int app_heat(struct app *a, uint64_t bytes, double share);
 void app_step(struct app *a);
 void app_delete(struct app *a);
 uint64_t app_bytes(const struct app *a); /* of all sets, now */
-/* Changes the state everywhere, by the last bit of one number in each page. */
+/* Changes the state everywhere, by the last bits of one number in each page. */
 void app_change_all(struct app *a);
 
 /* ---- for the programs' own files --------------------------------------------------------------
