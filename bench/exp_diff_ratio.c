@@ -1,9 +1,10 @@
 /* exp_diff_ratio.c: what a checkpoint costs that finds a given share of its blocks changed, over
  * one of the same state that is written in full (diff = off).
  *
- * Blocks that change are scattered and change whole, the same ones on both sides. `touched`: the
- * program writes to these only. `rewritten`: it writes to every page, and all but these have the
- * same content as before; page tracking finds nothing then, and every byte is hashed.
+ * What changes are runs of 16 blocks at random places, the same ones on both sides, or with
+ * `scattered` single blocks. `touched` and `scattered`: the program writes to these only.
+ * `rewritten`: it writes to every page, and all but these have the same content as before; page
+ * tracking finds nothing then, and every byte is hashed.
  *
  * Commit times are those of policy sync with pages tracked, times blocked those of the default
  * policy. Each side has memory and a pool of its own: two contexts cannot both track the same
@@ -15,40 +16,44 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BLOCK   (16 * KIB)
-#define PAGE    (4 * KIB)
-#define WARM_UP 4 /* a pool has room for three versions */
+#define BLOCK        (16 * KIB)
+#define PAGE         (4 * KIB)
+#define RUN          16u /* blocks */
+#define SETTLE       2u
+#define QUICK_ROUNDS 3u
+#define FULL_ROUNDS  5u
+#define WARM_UP      4 /* a pool has room for three versions */
 /* Written on top of what changed, whatever the size: maps, manifest, superblock. */
 #define METADATA_BYTES MIB
 
 enum side { ON, OFF, SIDES };
-enum writes { TOUCHED, REWRITTEN, WRITES };
+enum writes { TOUCHED, REWRITTEN, SCATTERED, WRITES };
 enum phase { COMMIT, BLOCKED, PHASES };
 #define SHARES 5u
 
 static const unsigned percents[SHARES] = {100, 50, 10, 3, 0};
 static const char *const percent_names[SHARES] = {"100 %", "50 %", "10 %", "3 %", "0 %"};
-static const char *const writes_names[WRITES] = {"touched", "rewritten"};
+static const char *const writes_names[WRITES] = {"touched", "rewritten", "scattered"};
 static const char *const side_names[SIDES] = {"differencing", "full"};
 static const char *const figure_names[PHASES] = {"commit", "blocked"};
 
 struct diff_ratio {
         struct bench *b;
         uint64_t bytes, seed;
+        unsigned rounds;
         const char *place, *dir;
         uint8_t *data[SIDES];
         struct belay *context[SIDES];
         char pool[SIDES][BENCH_PATH_BYTES];
         struct bench_row *time[PHASES][WRITES][SHARES][SIDES], *written[WRITES][SHARES];
-        struct bench_row *over_changed; /* worst of a round */
-        double worst;
+        struct bench_row *over_changed;
+        double worst; /* of what was written over what changed */
 };
 
-/* Whether a block is among those that change this time. */
-static bool chosen(uint64_t block, uint64_t seed, unsigned percent)
+/* Whether a run of blocks is among those that change this time. */
+static bool chosen(uint64_t run, uint64_t seed, unsigned percent)
 {
-        uint64_t x =
-                (block + 1) * UINT64_C(0x9e3779b97f4a7c15) ^ seed * UINT64_C(0xd1342543de82ef95);
+        uint64_t x = (run + 1) * UINT64_C(0x9e3779b97f4a7c15) ^ seed * UINT64_C(0xd1342543de82ef95);
         x ^= x >> 32;
         x *= UINT64_C(0xff51afd7ed558ccd);
         x ^= x >> 29;
@@ -68,9 +73,10 @@ static uint64_t change(uint8_t *data, uint64_t bytes, uint64_t seed, enum writes
                        unsigned percent)
 {
         uint64_t changed = 0;
+        uint64_t run = writes == SCATTERED ? 1 : RUN;
         for (uint64_t i = 0; i < bytes / BLOCK; i++) {
                 uint8_t *block = data + i * BLOCK;
-                if (chosen(i, seed, percent)) {
+                if (chosen(i / run, seed, percent)) {
                         bench_fill(block, BLOCK, seed + i);
                         changed += BLOCK;
                 } else if (writes == REWRITTEN) {
@@ -88,12 +94,20 @@ static void note_bytes(struct diff_ratio *d, uint64_t written, uint64_t changed)
         d->worst = ratio > d->worst ? ratio : d->worst;
 }
 
+/* A change and a checkpoint of it. */
+static int save(struct diff_ratio *d, enum writes w, unsigned share, enum side side,
+                struct belay_stats *s, uint64_t *changed)
+{
+        *changed = change(d->data[side], d->bytes, d->seed, w, percents[share]);
+        return work_checkpoint(d->context[side], s);
+}
+
 static int run_side(struct diff_ratio *d, enum phase phase, enum writes w, unsigned share,
                     enum side side)
 {
         struct belay_stats s;
-        uint64_t changed = change(d->data[side], d->bytes, d->seed, w, percents[share]);
-        int rc = work_checkpoint(d->context[side], &s);
+        uint64_t changed;
+        int rc = save(d, w, share, side, &s, &changed);
         if (rc)
                 return rc;
         uint64_t ns = phase == COMMIT ? s.last_commit_ns : s.last_blocked_ns;
@@ -105,20 +119,27 @@ static int run_side(struct diff_ratio *d, enum phase phase, enum writes w, unsig
         return s.last_data >= changed ? 0 : bench_fail("a checkpoint did not write what changed");
 }
 
-static int run_round(struct diff_ratio *d, enum phase phase, unsigned round)
+/* How pages are watched follows what the program did before. */
+static int settle(struct diff_ratio *d, enum writes w, unsigned share)
 {
+        struct belay_stats s;
+        uint64_t changed;
         int rc = 0;
-        d->worst = 0;
-        for (enum writes w = TOUCHED; w < WRITES; w++)
-                for (unsigned i = 0; rc == 0 && i < SHARES; i++) {
-                        enum side first = round % 2 ? OFF : ON;
-                        d->seed += d->bytes / BLOCK;
-                        rc = run_side(d, phase, w, i, first);
-                        if (rc == 0)
-                                rc = run_side(d, phase, w, i, first == ON ? OFF : ON);
-                }
-        if (phase == COMMIT)
-                bench_sample(d->over_changed, d->worst);
+        for (unsigned i = 0; rc == 0 && i < SETTLE * SIDES; i++) {
+                d->seed += d->bytes / BLOCK;
+                rc = save(d, w, share, i % SIDES ? OFF : ON, &s, &changed);
+        }
+        return rc;
+}
+
+static int run_case(struct diff_ratio *d, enum phase phase, enum writes w, unsigned share)
+{
+        int rc = settle(d, w, share);
+        for (unsigned i = 0; rc == 0 && i < d->rounds * SIDES; i++) {
+                enum side side = (i + i / SIDES) % SIDES ? OFF : ON;
+                d->seed += i % SIDES ? 0 : d->bytes / BLOCK;
+                rc = run_side(d, phase, w, share, side);
+        }
         return rc;
 }
 
@@ -159,9 +180,9 @@ static int run_phase(struct diff_ratio *d, enum phase phase)
         int rc = 0;
         for (enum side s = ON; rc == 0 && s < SIDES; s++)
                 rc = open_side(d, phase, s);
-        double started = bench_now();
-        for (unsigned i = 0; rc == 0 && bench_more(d->b, i, started); i++)
-                rc = run_round(d, phase, i);
+        for (enum writes w = TOUCHED; w < WRITES; w++)
+                for (unsigned i = 0; rc == 0 && i < SHARES; i++)
+                        rc = run_case(d, phase, w, i);
         for (enum side s = ON; s < SIDES; s++)
                 if (belay_close(&d->context[s]) && rc == 0)
                         rc = work_failed("close");
@@ -235,8 +256,10 @@ static int run_place(struct diff_ratio *d, const char *place, const char *dir)
         int rc = bench_has_room(dir, 8 * d->bytes)
                          ? 0
                          : bench_fail("no room for scratch files; see --dir and --memory-dir");
+        d->worst = 0;
         for (enum phase p = COMMIT; rc == 0 && p < PHASES; p++)
                 rc = run_phase(d, p);
+        bench_sample(d->over_changed, d->worst);
         for (enum side s = ON; s < SIDES; s++)
                 remove(d->pool[s]);
         return rc;
@@ -249,7 +272,8 @@ int exp_diff_ratio(struct bench *b)
         if (!d)
                 return bench_fail("no memory");
         d->b = b;
-        d->bytes = o->bytes ? o->bytes : o->quick ? 128 * MIB : GIB;
+        d->bytes = o->bytes ? o->bytes : o->quick ? 64 * MIB : GIB;
+        d->rounds = o->rounds ? o->rounds : o->quick ? QUICK_ROUNDS : FULL_ROUNDS;
         int rc = 0;
         for (enum side s = ON; rc == 0 && s < SIDES; s++) {
                 d->data[s] = bench_memory(d->bytes);

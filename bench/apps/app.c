@@ -36,13 +36,25 @@ uint64_t app_bytes(const struct app *a)
         return sum;
 }
 
-/* Not a flip: what is copied anew at each step would be as it was after the flip before. */
-void app_change_all(struct app *a)
+static void add_everywhere(struct app *a, uint8_t more)
 {
-        uint8_t more = (uint8_t)(2 * a->changes++ + 1);
         for (unsigned i = 0; i < a->count; i++)
                 for (uint64_t at = 0; at < a->sets[i].bytes; at += PAGE) {
                         uint8_t *low = (uint8_t *)a->sets[i].p + at;
                         *low += more;
                 }
+}
+
+/* Not a flip: what is copied anew at each step would be as it was after the flip before. */
+void app_change_all(struct app *a)
+{
+        uint8_t more = (uint8_t)(2 * a->changes++ + 1);
+        add_everywhere(a, more);
+        a->added += more;
+}
+
+void app_change_back(struct app *a)
+{
+        add_everywhere(a, (uint8_t)-a->added);
+        a->added = 0;
 }

@@ -21,6 +21,7 @@ struct app {
         unsigned count;
         uint64_t steps;   /* done */
         uint64_t changes; /* … of app_change_all */
+        uint8_t added;    /* … by these */
         void (*step)(struct app *a);
         void (*end)(struct app *a);
         void *own;
@@ -56,6 +57,8 @@ void app_delete(struct app *a);
 uint64_t app_bytes(const struct app *a); /* of all sets, now */
 /* Changes the state everywhere, by the last bits of one number in each page. */
 void app_change_all(struct app *a);
+/* Takes these changes back, if no step was done in between. */
+void app_change_back(struct app *a);
 
 /* ---- for the programs' own files --------------------------------------------------------------
  */
