@@ -1,15 +1,15 @@
 #!/bin/bash
-# The stress tests under ThreadSanitizer. About 25 minutes.
+# The stress tests under ThreadSanitizer.
 set -eu
 cd "$(dirname "$0")/.."
 dir=build/tsan
 scripts/build.sh $dir -DBELAY_SANITIZE=thread -DBELAY_WERROR=OFF
 export TSAN_OPTIONS="suppressions=$PWD/tests/stress/tsan.supp history_size=4 exitcode=66"
 failed=0
-for test in "$dir"/bin/tests/stress_*; do
-        name=$(basename "$test")
-        # Uses up all mappings, and then the sanitizer cannot say where it found something.
-        [ "$name" != stress_mappings ] || continue
+# Not those about processes, handlers and system calls: the sanitizer stands before libc for the same functions, and
+# cannot follow a fork with threads. Nor stress_mappings, which leaves it no memory to say what it found.
+for name in commit patches pieces content regions tracking disk_full unprotectable; do
+        test=$dir/bin/tests/stress_$name
         log=$dir/$name.log
         temporary=$(mktemp -d)
         code=0
