@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static const struct command *const commands[] = {&cmd_ls,    &cmd_show,    &cmd_verify,
-                                                 &cmd_diff,  &cmd_export,  &cmd_checkpoint,
-                                                 &cmd_stats, &cmd_options, &cmd_probe};
+static const struct command *const commands[] = {
+        &cmd_ls,         &cmd_show,  &cmd_verify, &cmd_diff,    &cmd_export,
+        &cmd_checkpoint, &cmd_stats, &cmd_advise, &cmd_options, &cmd_probe};
 
 static void print_usage(void)
 {

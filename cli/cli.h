@@ -57,7 +57,7 @@ struct command {
         enum status (*run)(const struct args *a);
 };
 extern const struct command cmd_ls, cmd_show, cmd_verify, cmd_diff, cmd_export, cmd_checkpoint,
-        cmd_stats, cmd_options, cmd_probe;
+        cmd_stats, cmd_advise, cmd_options, cmd_probe;
 
 /* FINE, or TROUBLE after a complaint. The strings are borrowed from argv. */
 enum status args_parse(const struct command *c, int argc, char **argv, struct args *out);
@@ -200,6 +200,45 @@ void damages_add_block(struct damages *d, const struct source *s, const struct v
 /* Adds anything else that concerns a block. */
 void damages_add(struct damages *d, struct damage what);
 void damages_clear(struct damages *d);
+
+/* ---- statistics (cli_epochs.c)
+ * -------------------------------------------------------------------- */
+
+enum field {
+        VERSION,
+        BLOCKED,
+        COMMIT,
+        WAITED,
+        WRITTEN,
+        UNCHANGED,
+        UNITS,
+        DIRTY,
+        AHEAD,
+        WAITS,
+        COWS,
+        AVOIDED,
+        AFTER,
+        COPY_PEAK,
+        DATA,
+        COMPARED,
+        PREDICTED,
+        FULL,
+        FIELDS
+};
+struct epoch {
+        char *line; /* as it is in the file */
+        bool published;
+        char trigger[16];
+        uint64_t value[FIELDS];
+};
+struct epochs {
+        struct epoch *list;
+        size_t count, capacity, foreign;
+};
+
+/* FINE; FOUND with a complaint if lines were passed over; TROUBLE. */
+enum status epochs_load(const char *path, struct epochs *out);
+void epochs_clear(struct epochs *all);
 
 /* ---- shared by commands
  * -------------------------------------------------------------------------- */

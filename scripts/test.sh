@@ -16,7 +16,8 @@ asan="scripts/build.sh build/asan -DBELAY_SANITIZE=address,undefined -DBELAY_WER
 asan="$asan -DCMAKE_BUILD_TYPE=Debug '-DCMAKE_C_FLAGS_DEBUG=-O1 -g'"
 
 if [ "${1:-}" = --long ]; then
-        exec python3 scripts/run_tests.py --build build --step fuzz="scripts/fuzz.sh 60" "$@"
+        exec python3 scripts/run_tests.py --build build --step fuzz="scripts/fuzz.sh 60" \
+                --step tsan=scripts/tsan.sh "$@"
 fi
 exec python3 scripts/run_tests.py \
         --step lint=scripts/lint.sh \

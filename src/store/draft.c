@@ -423,6 +423,15 @@ static int finish_leaf(struct draft *d, uint32_t region, uint64_t i)
         return 0;
 }
 
+static int bring_along(struct draft *d)
+{
+        uint64_t left = compact_limit(d->p, d->v);
+        int rc = 0;
+        for (uint32_t i = 0; rc == 0 && left && i < d->v->region_count; i++)
+                rc = compact(d->p, d->v, i, d->regions[i].old, &left);
+        return rc;
+}
+
 static int write_map(struct draft *d)
 {
         for (uint32_t i = 0; i < d->v->region_count; i++)
@@ -556,7 +565,9 @@ static int publish(struct draft *d)
 {
         struct pool *p = d->p;
         uint64_t start = plat->now_ns();
-        int rc = write_map(d);
+        int rc = bring_along(d);
+        if (rc == 0)
+                rc = write_map(d);
         if (rc == 0)
                 rc = writer_drain(p);
         uint64_t drained = plat->now_ns();

@@ -102,6 +102,11 @@ struct leaf *leaf_new(struct pool *p, const struct region_desc *d, uint64_t leaf
 void leaf_release(struct pool *p, struct leaf *l);
 void leaf_set(struct pool *p, struct leaf *l, uint32_t i, struct leaf_entry e);
 /* Does `l` map the same blocks, in number and length, as leaf number `leaf` of d would? */
+/* compact.c: how many bytes of small blocks a version should bring along, and doing so for one of its
+ * regions: blocks that it shares with `old` from slots with little else. Needs leaves of its own. */
+uint64_t compact_limit(const struct pool *p, const struct version *v);
+int compact(struct pool *p, const struct version *v, uint32_t region,
+            const struct stored_region *old, uint64_t *left);
 bool leaf_fits(const struct leaf *l, const struct region_desc *d, uint64_t leaf);
 
 /* ---- writer: gathers objects into large sequential writes

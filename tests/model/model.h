@@ -57,7 +57,7 @@ struct model {
         uint64_t next_version; /* number of the next one                        */
         uint64_t current;      /* what belay_version must say                   */
         uint64_t checkpoints, failures, restarts;
-        uint64_t peak_bytes; /* most that was ever in use, see model_growth.c  */
+        uint64_t peak_bytes; /* most that was ever in use, see model_space.c  */
         struct {
                 uint64_t checkpoints, failed, restarts, refused, reopened, sweeps;
         } count;
@@ -103,7 +103,7 @@ void model_checkpoint(struct model *m);
 void model_restart(struct model *m);
 void model_drop_version(struct model_version *v);
 
-/* model_growth.c: statistics, and the pool seen by a second reader. */
+/* model_space.c: statistics, and the pool seen by a second reader. */
 void model_check_stats(struct model *m);
 /* Before a checkpoint: notes how much may be in use while it runs. */
 void model_note_peak(struct model *m);

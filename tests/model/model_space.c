@@ -1,4 +1,4 @@
-/* model_growth.c: statistics, and the pool as a second reader sees it.
+/* model_space.c: statistics, and the pool as a second reader sees it.
  *
  * Space. The library counts references per slot as versions come and go; here the used slots are
  * computed anew from the manifests and leaves on the medium. Both numbers must be equal at any time

@@ -135,6 +135,40 @@ static void test_hash_variants(void)
         CHECK(!hash_equal(hash_object(data, 100), before));
 }
 
+static bool digest_is(uint32_t kind, const char *text, const char *hex)
+{
+        struct hash128 h = hash_block(kind, text, strlen(text));
+        uint8_t bytes[16];
+        char shown[33];
+        put_u64(bytes, h.lo);
+        put_u64(bytes + 8, h.hi);
+        for (int i = 0; i < 16; i++)
+                snprintf(shown + 2 * i, 3, "%02x", bytes[i]);
+        return strcmp(shown, hex) == 0;
+}
+
+/* The examples of RFC 1321, and the check value of CRC-32. */
+static void test_hash_kinds(void)
+{
+        CHECK(digest_is(HASH_MD5, "", "d41d8cd98f00b204e9800998ecf8427e"));
+        CHECK(digest_is(HASH_MD5, "abc", "900150983cd24fb0d6963f7d28e17f72"));
+        CHECK(digest_is(HASH_MD5, "message digest", "f96b697d7cb7938d525a2f31aaf161d0"));
+        CHECK(digest_is(HASH_MD5,
+                        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789",
+                        "d174ab98d277d9f5a5611c2c9f419d9f"));
+        CHECK(digest_is(HASH_MD5,
+                        "1234567890123456789012345678901234567890123456789012345678901234567890123"
+                        "4567890",
+                        "57edf4a22be3c955ac49da2e2107b67a"));
+        CHECK(digest_is(HASH_CRC32, "123456789", "2639f4cb000000000000000000000000"));
+        CHECK(digest_is(HASH_CRC32, "The quick brown fox jumps over the lazy dog",
+                        "39a34f41000000000000000000000000"));
+        CHECK(digest_is(HASH_NONE, "abc", "00000000000000000000000000000000"));
+        CHECK(hash_equal(hash_block(HASH_XXH3, "abc", 3), hash_bytes("abc", 3)));
+        CHECK(strcmp(hash_kind_name(HASH_MD5), "md5") == 0);
+        CHECK(strcmp(hash_kind_name(99), "unknown") == 0);
+}
+
 #if defined(__x86_64__)
 /* The register state in use (XGETBV with ECX = 1): bit 2 is set while an upper half is not zero. */
 static bool wide_registers_dirty(void)
@@ -226,6 +260,7 @@ int main(void)
         RUN(test_names);
         RUN(test_name_index);
         RUN(test_hash_variants);
+        RUN(test_hash_kinds);
 #if defined(__x86_64__)
         RUN(test_hash_leaves_no_wide_state);
 #endif

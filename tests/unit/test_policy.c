@@ -144,6 +144,118 @@ static void test_requests_and_signals(void)
         CHECK_EQ(interval_due(&i, 1107 * S), TRIGGER_NONE);
 }
 
+static bool near(double a, double b)
+{
+        return a - b < 1e-9 && b - a < 1e-9;
+}
+
+/* The paper's own numbers: 16 KiB blocks, MD5. */
+static void test_diff_equations(void)
+{
+        struct diff_costs c = {.hash = 3.92e-5, .write = 1.35e-3};
+        double ratio = c.hash / c.write;
+        CHECK(ratio > 0.029 && ratio < 0.0291);
+        CHECK(near(diff_saving(100, 40, &c), 60 * c.write));
+        CHECK(near(diff_overhead(100, 40, &c), 140 * c.hash));
+        CHECK(near(diff_cost(0.4, &c),
+                   (diff_overhead(100, 40, &c) - diff_saving(100, 40, &c)) / 100));
+        CHECK(near(diff_relative(0.4, &c), diff_cost(0.4, &c) / c.write));
+        /* LULESH at 3 %: "about 94 %"; xPic A at 50 %: "about 46 %". */
+        CHECK(diff_relative(0.03, &c) > -0.945 && diff_relative(0.03, &c) < -0.935);
+        CHECK(diff_relative(0.5, &c) > -0.46 && diff_relative(0.5, &c) < -0.45);
+        CHECK(near(diff_cost(diff_threshold(&c), &c), 0));
+        CHECK(near(diff_relative(1, &c), 2 * ratio));
+        struct diff_costs none = {.hash = 0};
+        CHECK(near(diff_threshold(&none), 0));
+}
+
+static void test_diff_time(void)
+{
+        struct diff_costs c = {.copy = 1, .hash = 2, .write = 10, .fixed = 100};
+        struct diff_work with = diff_with(50, 20);
+        struct diff_work without = diff_without(80, true);
+        CHECK(near(diff_time(&with, &c), 100 + 50 * 3 + 20 * 10));
+        CHECK(near(diff_time(&without, &c), 100 + 80 * 13));
+        c.overlaps = true;
+        CHECK(near(diff_time(&with, &c), 100 + 200));
+        with = diff_with(80, 1);
+        CHECK(near(diff_time(&with, &c), 100 + 240));
+        without = diff_without(80, false);
+        c.overlaps = false;
+        CHECK(near(diff_time(&without, &c), 100 + 80 * 11));
+}
+
+static void test_diff_learn(void)
+{
+        struct diff_costs c = {.overlaps = true};
+        struct diff_sample s = {.copy_ns = 100,
+                                .hash_ns = 200,
+                                .sampled = 1000,
+                                .flush_ns = 4e6,
+                                .wait_ns = 3e6,
+                                .written = 2 << 20,
+                                .fixed_ns = 5000};
+        diff_learn(&c, &s);
+        CHECK(c.known && near(c.copy, 0.1) && near(c.hash, 0.2) && near(c.fixed, 5000));
+        CHECK(near(c.write, 4e6 / (2 << 20)));
+        /* Nobody waited: the medium was not the slow one, and may be faster than that. */
+        double before = c.write;
+        s.wait_ns = 0;
+        s.flush_ns = 8e6;
+        diff_learn(&c, &s);
+        CHECK(near(c.write, before));
+        s.flush_ns = 2e6;
+        diff_learn(&c, &s);
+        CHECK(c.write < before && c.write > 2e6 / (2 << 20));
+        /* Too little was written to say anything. */
+        before = c.write;
+        s.written = 1000;
+        s.wait_ns = 2e6;
+        diff_learn(&c, &s);
+        CHECK(near(c.write, before));
+}
+
+/* With checksums a comparison costs nothing more: it is never given up. */
+static void test_diff_choice(void)
+{
+        struct diff_costs c = {.copy = 1, .hash = 5, .write = 10, .known = true};
+        struct diff_choice d;
+        diff_begin(&d);
+        for (int i = 0; i < 20; i++) {
+                CHECK(diff_next(&d));
+                diff_outcome(&d, &c, true, 100, 100, 100, true);
+        }
+        /* Without, it is given up after two bad versions in a row, and tried again. */
+        diff_begin(&d);
+        CHECK(diff_next(&d));
+        diff_outcome(&d, &c, false, 100, 100, 100, false); /* the first one */
+        CHECK(diff_next(&d));
+        diff_outcome(&d, &c, false, 100, 100, 100, true);
+        CHECK(diff_next(&d));
+        diff_outcome(&d, &c, false, 100, 100, 10, true); /* pays: 100 * 6 + 10 * 10 */
+        CHECK(diff_next(&d));
+        diff_outcome(&d, &c, false, 100, 100, 90, true);
+        CHECK(diff_next(&d));
+        diff_outcome(&d, &c, false, 100, 100, 90, true);
+        unsigned off = 0;
+        while (!diff_next(&d))
+                off++;
+        CHECK_EQ(off, 7);
+        diff_outcome(&d, &c, false, 100, 100, 100, false);
+        CHECK(diff_next(&d));
+        diff_outcome(&d, &c, false, 100, 100, 100, true); /* one bad version ends a trial */
+        for (off = 0; !diff_next(&d); off++)
+                ;
+        CHECK_EQ(off, 15);
+        diff_outcome(&d, &c, false, 100, 100, 100, false);
+        CHECK(diff_next(&d));
+        diff_outcome(&d, &c, false, 100, 100, 5, true);
+        for (int i = 0; i < 20; i++) {
+                CHECK(diff_next(&d));
+                diff_outcome(&d, &c, false, 100, 100, 5, true);
+        }
+}
+
 int main(void)
 {
         RUN(test_nothing_asked);
@@ -156,5 +268,9 @@ int main(void)
         RUN(test_overhead_stretches_interval);
         RUN(test_overhead_extremes);
         RUN(test_requests_and_signals);
+        RUN(test_diff_equations);
+        RUN(test_diff_time);
+        RUN(test_diff_learn);
+        RUN(test_diff_choice);
         return 0;
 }
