@@ -64,7 +64,8 @@ static void rewrite_block(uint8_t *block)
 {
         for (uint64_t at = 0; at < BLOCK; at += PAGE) {
                 volatile uint8_t *p = block + at;
-                *p = *p;
+                uint8_t same = *p;
+                *p = same;
         }
 }
 

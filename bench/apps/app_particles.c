@@ -28,7 +28,8 @@ struct particles {
         unsigned rank_count;
         bool in_space, serialised;
         uint64_t room; /* particles a rank has memory for */
-        uint8_t *memory, *buffer;
+        double *memory;
+        uint8_t *buffer;
         uint64_t bytes;
 };
 
@@ -127,7 +128,7 @@ static void place_rank(struct particles *s, unsigned i)
         struct rank *r = &s->ranks[i];
         uint64_t seed = i + 1;
         for (unsigned k = 0; k < QUANTITIES; k++)
-                r->quantity[k] = (double *)s->memory + (i * QUANTITIES + k) * s->room;
+                r->quantity[k] = s->memory + (i * QUANTITIES + k) * s->room;
         /* To the end of the room: what enters a single rank has been somewhere. */
         for (uint64_t n = 0; n < s->room; n++)
                 for (unsigned k = 0; k < QUANTITIES; k++) {
