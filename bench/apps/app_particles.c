@@ -52,7 +52,7 @@ static uint64_t leaving(const struct particles *s, const struct app *a, unsigned
 {
         uint64_t x = (a->steps * SMALL_RANKS + from + 1) * UINT64_C(0x9e3779b97f4a7c15);
         uint64_t n = 1 + (x >> 40) % MOST_PASS;
-        const struct rank *next = &s->ranks[(from + 1) % s->rank_count];
+        const struct rank *next = &s->ranks[from + 1 < s->rank_count ? from + 1 : 0];
         uint64_t room = s->room - next->count;
         uint64_t have = s->ranks[from].count / 2;
         n = n < room ? n : room;
