@@ -37,6 +37,9 @@ static void print_row(struct table *t, const struct epoch *e)
         table_cell(t, "%s", e->trigger);
         for (unsigned k = BLOCKED; k <= WAITED; k++)
                 table_cell(t, "%s", e->published ? duration_text(e->value[k]).s : "-");
+        for (unsigned k = PREDICTED; k <= FULL; k++)
+                table_cell(t, "%s",
+                           e->published && e->value[k] ? duration_text(e->value[k]).s : "-");
         for (unsigned k = WRITTEN; k <= UNCHANGED; k++)
                 table_cell(t, "%s", e->published ? size_text(e->value[k]).s : "-");
         for (unsigned k = 0; k < ARRAY_LEN(counts); k++)
@@ -49,12 +52,12 @@ static void print_row(struct table *t, const struct epoch *e)
 
 static void print_rows(const struct epochs *all)
 {
-        static const char *const heads[] = {"version", "state",   "trigger", "blocked",
-                                            "commit",  "waited",  "written", "unchanged",
-                                            "units",   "dirty",   "ahead",   "waits",
-                                            "copies",  "avoided", "after",   "copy peak"};
+        static const char *const heads[] = {
+                "version",  "state",   "trigger", "blocked",   "commit", "waited",
+                "expected", "in full", "written", "unchanged", "units",  "dirty",
+                "ahead",    "waits",   "copies",  "avoided",   "after",  "copy peak"};
         struct table t;
-        table_begin(&t, "rllrrrrrrrrrrrrr");
+        table_begin(&t, "rllrrrrrrrrrrrrrrr");
         for (size_t i = 0; i < ARRAY_LEN(heads); i++)
                 table_cell(&t, "%s", heads[i]);
         for (size_t i = 0; i < all->count; i++)
@@ -123,8 +126,11 @@ const struct command cmd_stats = {
         .summary = "what checkpoints cost, from a file of the option stats_file",
         .help = "Shows one row per checkpoint and a summary. Times: blocked inside the call, from "
                 "the freeze to\n"
-                "the publication, and waited for units afterwards. Counts are units: all, maybe "
-                "changed, copied\n"
+                "the publication, waited for units afterwards, and how long the commit was "
+                "expected "
+                "to take, as\n"
+                "it was and if all had been written in full. Counts are units: all, maybe changed, "
+                "copied\n"
                 "ahead of the program, and first writes by what they met (wait, copy, avoided, "
                 "after the commit).",
         .takes = TAKES(ARG_JSON) | TAKES(ARG_HELP),
