@@ -64,7 +64,8 @@ static void print_row(const struct table *t, char *const *row, const size_t *wid
 
 void table_end(struct table *t)
 {
-        size_t widths[16] = {0};
+        size_t *widths = must_alloc(t->columns * sizeof(*widths));
+        memset(widths, 0, t->columns * sizeof(*widths));
         for (size_t i = 0; i < t->count; i++) {
                 size_t width = width_of(t->cells[i]);
                 if (width > widths[i % t->columns])
@@ -74,6 +75,7 @@ void table_end(struct table *t)
                 print_row(t, t->cells + i, widths);
         for (size_t i = 0; i < t->count; i++)
                 free(t->cells[i]);
+        free(widths);
         free(t->cells);
         *t = (struct table){.align = NULL};
 }

@@ -87,7 +87,7 @@ void diff_learn(struct diff_costs *c, const struct diff_sample *s)
 
 void diff_begin(struct diff_choice *d)
 {
-        *d = (struct diff_choice){.on = true, .pause = FIRST_PAUSE};
+        *d = (struct diff_choice){.on = true, .pause = FIRST_PAUSE, .share = 1};
 }
 
 bool diff_next(struct diff_choice *d)

@@ -56,12 +56,13 @@ def test_table():
     write(line(1, last_blocked_ns=1500, last_commit_ns=2000000, last_written=4096, last_units=16, last_dirty=9,
                last_waits=1, last_cows=2, last_avoided=3, last_after=4, last_copy_peak=65536),
           '{"time_ns":1,"pid":2,"version":2,"state":"failed","trigger":"signal","error":"\\"disk\\" full"}\n',
-          line(3, last_blocked_ns=2500, last_commit_ns=4000000000, last_written=8192, last_ahead=7))
+          line(3, last_blocked_ns=2500, last_commit_ns=4000000000, last_written=8192, last_ahead=7,
+               last_predicted_ns=3000000000, last_full_ns=50000000000))
     expect(0, "stats", "a.stats", err="", out="""\
-version  state      trigger   blocked  commit  waited  written  unchanged  units  dirty  ahead  waits  copies  avoided  after  copy peak
-      1  published  interval   1.5 us  2.0 ms    0 ns    4 KiB        0 B     16      9      0      1       2        3      4     64 KiB
-      2  FAILED     signal          -       -       -        -          -      -      -      -      -       -        -      -          -
-      3  published  interval   2.5 us   4.0 s    0 ns    8 KiB        0 B      0      0      7      0       0        0      0        0 B
+version  state      trigger   blocked  commit  waited  expected  in full  written  unchanged  units  dirty  ahead  waits  copies  avoided  after  copy peak
+      1  published  interval   1.5 us  2.0 ms    0 ns         -        -    4 KiB        0 B     16      9      0      1       2        3      4     64 KiB
+      2  FAILED     signal          -       -       -         -        -        -          -      -      -      -      -       -        -      -          -
+      3  published  interval   2.5 us   4.0 s    0 ns     3.0 s   50.0 s    8 KiB        0 B      0      0      7      0       0        0      0        0 B
 a.stats: 2 published, 1 failed
 blocked  4.0 us in sum, 2.0 us on average, 2.5 us at most
 commit   2.0 s on average, 4.0 s at most

@@ -91,6 +91,22 @@ def good_leaves():
     add("good_leaves", "leaves", b.image, restart=2)
 
 
+def good_hashes():
+    """Every hash of blocks; in the second version some are other ones."""
+    one = [Region("hash %d" % h, "f64", (500,), block=256, seed=60 + h, hash_=h) for h in range(4)]
+    two = [Region("hash %d" % h, "f64", (500,), block=256, seed=60 + h, hash_=(0, 2, 1, 3)[h]).with_patch(700, 9, 70)
+           for h in range(4)]
+    b = Builder()
+    b.version(one)
+    b.version(two)
+    contents["hashes"] = [(1, one), (2, two)]
+    add("good_hashes", "hashes", b.image, restart=2)
+    for h in (1, 2, 3):
+        image = bytearray(b.image)
+        image[b.objects["block 2 hash %d 2" % h]] ^= 1
+        add("hash_%d_wrong" % h, "hashes", image, restart=1, text="its checksum is wrong")
+
+
 def good_many():
     """As many versions as a pool can hold, and numbers with gaps."""
     regions = [Region("same", "u64", (4,), seed=70)]
@@ -409,7 +425,7 @@ def main():
     parser.add_argument("directory", nargs="?",
                         default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden"))
     args = parser.parse_args()
-    for make in (good_types, good_shapes, good_history, good_leaves, good_many, good_empty):
+    for make in (good_types, good_shapes, good_history, good_leaves, good_hashes, good_many, good_empty):
         make()
     b = base()
     add("base", "base", b.image, restart=2)

@@ -60,10 +60,10 @@ def u64(data, at):
 class Region:
     """A region of one version."""
 
-    def __init__(self, name, type_, dims, block=128, element=None, part=None, seed=1, patches=()):
+    def __init__(self, name, type_, dims, block=128, element=None, part=None, seed=1, patches=(), hash_=1):
         self.name, self.type, self.dims, self.block = name, type_, tuple(dims), block
         self.element = element or TYPES[type_][1] or 1
-        self.part, self.seed, self.patches = part, seed, tuple(patches)
+        self.part, self.seed, self.patches, self.hash = part, seed, tuple(patches), hash_
         size = self.element
         for d in self.dims:
             size *= d
@@ -76,7 +76,7 @@ class Region:
     def with_patch(self, begin, length, seed):
         """The same region with a changed range."""
         return Region(self.name, self.type, self.dims, self.block, self.element, self.part, self.seed,
-                      self.patches + ((begin, length, seed),))
+                      self.patches + ((begin, length, seed),), self.hash)
 
     def blocks(self):
         """The bytes of each block."""
@@ -141,14 +141,14 @@ class Builder:
     def _leaves(self, number, region):
         """Stores the changed blocks and leaves of a region; returns its block entries and leaf references."""
         old, old_entries, old_refs = self.previous.get(region.name, (None, [], []))
-        alike = old is not None and old.block == region.block
+        alike = old is not None and old.block == region.block and old.hash == region.hash
         old_blocks = old.blocks() if alike else []
         entries, refs = [], []
         for k, block in enumerate(region.blocks()):
             if k < len(old_blocks) and old_blocks[k] == block:
                 entries.append(old_entries[k])
             else:
-                entries.append((self.put(block), h128(block)))
+                entries.append((self.put(block), reader.HASHES[region.hash](block)))
             self.objects["block %d %s %d" % (number, region.name, k)] = entries[-1][0]
         for i in range(0, len(entries), LEAF_ENTRIES):
             part = entries[i:i + LEAF_ENTRIES]
@@ -182,7 +182,7 @@ class Builder:
                 record += struct.pack("<Q16s", *ref)
             self.objects["record %d %s" % (number, r.name)] = 80 + len(body)
             body += struct.pack("<I2H2I2BH4x2Q", 40 + len(record), len(name), TYPES[r.type][0], r.element, r.block, d,
-                                1, 1 if r.part else 0, len(r.data), len(refs)) + record
+                                r.hash, 1 if r.part else 0, len(r.data), len(refs)) + record
         length = 80 + len(body)
         manifest = bytearray(header(b"BLYMANIF", length))
         manifest += struct.pack("<16s3QI4x", self.pool_id, number, time, sum(len(r.data) for r in regions),
