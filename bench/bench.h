@@ -50,6 +50,8 @@ struct bench_row *bench_row(struct bench *b, const char *name, const char *unit)
 /* Parameters: columns of the table, keys of the JSON object. `row` may be NULL. */
 void bench_param_text(struct bench_row *row, const char *key, const char *value);
 void bench_param_bytes(struct bench_row *row, const char *key, uint64_t bytes);
+/* A plain number. */
+void bench_param_number(struct bench_row *row, const char *key, uint64_t number);
 void bench_sample(struct bench_row *row, double value);
 /* `over` divided by `under`, round by round: noise that hits both in a round cancels. `wanted` is
  * shown beside it, 0 for none. */
@@ -59,6 +61,12 @@ void bench_ratio(struct bench *b, const char *name, const struct bench_row *over
  * a in the summary. */
 void bench_ratio_most(struct bench *b, const char *name, const struct bench_row *over,
                       const struct bench_row *under, double wanted);
+/* The samples of a row themselves, where they are ratios already; bench_figure_most where smaller
+ * is better. */
+void bench_figure(struct bench *b, const char *name, const struct bench_row *row, double wanted);
+void bench_figure_most(struct bench *b, const char *name, const struct bench_row *row,
+                       double wanted);
+double bench_median(const struct bench_row *row);
 double bench_median_ratio(const struct bench_row *over, const struct bench_row *under);
 
 /* ---- measuring ------------------------------------------------------------------------------- */

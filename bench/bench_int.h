@@ -13,6 +13,7 @@ struct param {
         const char *key;
         const char *text; /* NULL: a number */
         uint64_t bytes;
+        bool plain; /* a number of no unit */
 };
 
 struct bench_row {

@@ -25,6 +25,15 @@ static const struct bench_experiment experiments[] = {
         {"cow-size", "run time of a stencil by size of the copy buffer", exp_cow_size},
         {"overhead", "run time of a stencil against fork and memcpy with a background write",
          exp_overhead},
+        {"diff-ratio", "a checkpoint by share of changed blocks against one written in full",
+         exp_diff_ratio},
+        {"diff-block-size", "commit time by size of block, for the same change", exp_diff_block},
+        {"diff-apps", "small programs with and without differencing, and the model of it",
+         exp_diff_apps},
+        {"hash-collisions", "block hashes and checksums: changes that go unseen, and throughput",
+         exp_collisions},
+        {"dynamic", "data sets that grow, shrink, move and come anew: what is written for them",
+         exp_dynamic},
 };
 
 static volatile sig_atomic_t child;

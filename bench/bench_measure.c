@@ -61,12 +61,17 @@ static void add_param(struct bench_row *row, struct param p)
 
 void bench_param_text(struct bench_row *row, const char *key, const char *value)
 {
-        add_param(row, (struct param){key, value, 0});
+        add_param(row, (struct param){.key = key, .text = value});
 }
 
 void bench_param_bytes(struct bench_row *row, const char *key, uint64_t bytes)
 {
-        add_param(row, (struct param){key, NULL, bytes});
+        add_param(row, (struct param){.key = key, .bytes = bytes});
+}
+
+void bench_param_number(struct bench_row *row, const char *key, uint64_t number)
+{
+        add_param(row, (struct param){.key = key, .bytes = number, .plain = true});
 }
 
 void bench_sample(struct bench_row *row, double value)
@@ -107,20 +112,42 @@ static unsigned ratios_of(const struct bench_row *over, const struct bench_row *
         return rounds;
 }
 
-static void add_ratio(struct bench *b, const char *name, const struct bench_row *over,
-                      const struct bench_row *under, double wanted, bool most)
+static void add_values(struct bench *b, const char *name, const double *values, unsigned rounds,
+                       double wanted, bool most)
 {
-        if (b->ratio_count == MAX_RATIOS || !over || !under) {
+        if (b->ratio_count == MAX_RATIOS) {
                 b->overflow = true;
                 return;
         }
-        double values[MAX_SAMPLES];
-        unsigned rounds = ratios_of(over, under, values);
         struct ratio *r = &b->ratios[b->ratio_count++];
         snprintf(r->name, sizeof(r->name), "%s", name);
         r->value = spread_of(values, rounds);
         r->wanted = wanted;
         r->most = most;
+}
+
+static void add_ratio(struct bench *b, const char *name, const struct bench_row *over,
+                      const struct bench_row *under, double wanted, bool most)
+{
+        if (!over || !under) {
+                b->overflow = true;
+                return;
+        }
+        double values[MAX_SAMPLES];
+        add_values(b, name, values, ratios_of(over, under, values), wanted, most);
+}
+
+void bench_figure(struct bench *b, const char *name, const struct bench_row *row, double wanted)
+{
+        if (row)
+                add_values(b, name, row->samples, row->sample_count, wanted, false);
+}
+
+void bench_figure_most(struct bench *b, const char *name, const struct bench_row *row,
+                       double wanted)
+{
+        if (row)
+                add_values(b, name, row->samples, row->sample_count, wanted, true);
 }
 
 void bench_ratio(struct bench *b, const char *name, const struct bench_row *over,
@@ -133,6 +160,11 @@ void bench_ratio_most(struct bench *b, const char *name, const struct bench_row 
                       const struct bench_row *under, double wanted)
 {
         add_ratio(b, name, over, under, wanted, true);
+}
+
+double bench_median(const struct bench_row *row)
+{
+        return row ? spread_of(row->samples, row->sample_count).median : 0;
 }
 
 double bench_median_ratio(const struct bench_row *over, const struct bench_row *under)

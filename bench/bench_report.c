@@ -46,8 +46,12 @@ static const char *param_text(const struct bench_row *row, const char *key, char
 {
         for (unsigned k = 0; k < row->param_count; k++) {
                 const struct param *p = &row->params[k];
-                if (strcmp(p->key, key) == 0)
+                if (strcmp(p->key, key) != 0)
+                        continue;
+                if (!p->plain)
                         return p->text ? p->text : bytes_text(p->bytes, buf, room);
+                snprintf(buf, room, "%llu", (unsigned long long)p->bytes);
+                return buf;
         }
         return "";
 }

@@ -9,5 +9,10 @@ int exp_freeze(struct bench *b);
 int exp_access_order(struct bench *b);
 int exp_cow_size(struct bench *b);
 int exp_overhead(struct bench *b);
+int exp_diff_ratio(struct bench *b);
+int exp_diff_block(struct bench *b);
+int exp_diff_apps(struct bench *b);
+int exp_collisions(struct bench *b);
+int exp_dynamic(struct bench *b);
 
 #endif

@@ -47,6 +47,15 @@ int work_open(const char *pool, const char *options, struct belay **out)
         return rc ? work_failed("open") : 0;
 }
 
+int work_checkpoint(struct belay *context, struct belay_stats *out)
+{
+        *out = (struct belay_stats){.size = sizeof(*out)};
+        if (belay_checkpoint(context) || belay_wait(context, 0, BELAY_FOREVER) ||
+            belay_stats(context, out))
+                return work_failed("checkpoint");
+        return 0;
+}
+
 /* ---- plain writes ---------------------------------------------------------------------------- */
 
 static void sleep_until(double when)

@@ -10,6 +10,8 @@
 /* "policy=adaptive,unit=4KiB": opens `pool` with these options. */
 int work_open(const char *pool, const char *options, struct belay **out);
 int work_failed(const char *what); /* says belay_error(); -1 */
+/* A checkpoint, its commit, and what is known of it then. */
+int work_checkpoint(struct belay *context, struct belay_stats *out);
 
 /* What saves the state of a program. */
 enum save_kind { SAVE_NONE, SAVE_BELAY, SAVE_FORK, SAVE_COPY, SAVE_WRITE };

@@ -140,7 +140,69 @@ def check_overhead(path):
                          "fork"], names
 
 
-CHECKS = (("freeze", check_freeze), ("access-order", check_order), ("cow-size", check_cow), ("overhead", check_overhead))
+PERCENTS = (100, 50, 10, 3, 0)
+PAGES = ("touched", "rewritten", "scattered")
+DIFF_RATIO = ("touched_3", "touched_50", "rewritten_3", "full_100", "bytes_over_changed")
+DIFF_APPS = ("max_model_error_points", "reduction_blast", "reduction_particles", "reduction_heat_40")
+COLLISIONS = ("adler32_over_paper", "fletcher32_over_paper", "fletcher32_65535_over_paper", "collisions_crc32",
+              "collisions_md5", "collisions_xxh3")
+DYNAMIC = ("bytes_over_new_content", "pool_over_live")
+
+
+def check_diff_ratio(path):
+    got = load(path, "diff-ratio")
+    objects = {k: v for k, v in got["summary"].items() if isinstance(v, dict)}
+    assert set(objects) == {f"{p}_{f}" for p in ("disk", "memory") for f in ("commit", "blocked")}, got["summary"]
+    for ratios in objects.values():
+        check_fields(ratios, [f"{pages}_{n}" for pages in PAGES for n in PERCENTS])
+    check_fields({k: v for k, v in got["summary"].items() if k not in objects}, DIFF_RATIO)
+    for row in got["rows"]:
+        if row["figure"] == "written":
+            assert row["samples"][0] < 1.05 * 4 * int(row["changed"].split()[0]) / 100 + 1.5, row
+
+
+def check_diff_block(path):
+    got = load(path, "diff-block-size")
+    check_fields(got["summary"], ("b512_over_b16k",))
+    sizes = [r["block"] for r in got["rows"] if r["name"] == "differencing" and r["figure"] == "commit"]
+    assert sizes == [1 << k for k in range(7, 21)], sizes
+    shares = [r["samples"][0] for r in got["rows"] if r["figure"] == "written" and r["block"] <= 16 << 10]
+    assert all(60 < s < 66 for s in shares), shares
+
+
+def written_shares(got, name):
+    return {r["changed"]: r["samples"][0] for r in got["rows"] if r["name"] == name and r["figure"] == "written"}
+
+
+def check_diff_apps(path):
+    got = load(path, "diff-apps")
+    check_fields(got["summary"].pop("held_back"), DIFF_APPS)
+    check_fields(got["summary"], DIFF_APPS)
+    for name in ("blast", "particles A", "particles B", "particles A, serialised", "particles B, serialised", "heat"):
+        assert written_shares(got, name)["100 %"] > 97, (name, written_shares(got, name))
+    assert written_shares(got, "heat").keys() == {f"{n} %" for n in (100, 87, 71, 56, 40)}
+    assert 35 < written_shares(got, "heat")["40 %"] < 65, written_shares(got, "heat")
+    assert written_shares(got, "blast, later")[""] > written_shares(got, "blast")["3 %"]
+
+
+def check_collisions(path):
+    got = load(path, "hash-collisions")
+    check_fields(got["summary"], COLLISIONS)
+    assert got["summary"]["adler32_over_paper"] > 0.1 and got["summary"]["fletcher32_over_paper"] > 0.1, got["summary"]
+    assert all(got["summary"][f"collisions_{h}"] == 0 for h in ("crc32", "md5", "xxh3")), got["summary"]
+    assert all(r["trials"] > 0 for r in got["rows"] if r["unit"] == "ppm")
+
+
+def check_dynamic(path):
+    got = load(path, "dynamic")
+    check_fields(got["summary"], DYNAMIC)
+    assert [r["samples"] for r in got["rows"] if r["figure"] == "files"] == [[1]], got["rows"]
+    assert got["summary"]["bytes_over_new_content"] <= 1, got["summary"]
+
+
+CHECKS = (("freeze", check_freeze), ("access-order", check_order), ("cow-size", check_cow), ("overhead", check_overhead),
+          ("diff-ratio", check_diff_ratio), ("diff-block-size", check_diff_block), ("diff-apps", check_diff_apps),
+          ("hash-collisions", check_collisions), ("dynamic", check_dynamic))
 
 
 def test_programs():
