@@ -59,7 +59,7 @@ void stress_exact(struct belay *b, const char *path, const char *name, const voi
         stress_compare(path, belay_version(b), name, expected, bytes);
 }
 
-void stress_fill(void *p, uint64_t bytes, uint64_t seed)
+STRESS_PROGRAM void stress_fill(void *p, uint64_t bytes, uint64_t seed)
 {
         uint8_t *at = p;
         uint64_t s = seed * 0x9e3779b97f4a7c15u + 1;

@@ -25,8 +25,11 @@ void *stress_copy(const void *p, uint64_t bytes);
 int stress_state(struct belay *b);
 /* Waits for a child and returns its exit status, or 1000 + the signal that ended it. */
 int stress_reap(int pid);
+/* Writes to regions by the program, which the kernel keeps apart from the flusher's reading:
+ * nothing that ThreadSanitizer could see, and it would be busy with nothing else. */
+#define STRESS_PROGRAM __attribute__((no_sanitize("thread")))
 /* Writes one number to a unit in the middle of a page: the smallest write that faults. */
-static inline void stress_poke(uint8_t *p, uint64_t at, uint8_t value)
+STRESS_PROGRAM static inline void stress_poke(uint8_t *p, uint64_t at, uint8_t value)
 {
         ((volatile uint8_t *)p)[at] = value;
 }
