@@ -253,38 +253,40 @@ struct request {
         struct history history;
 };
 
+static enum status explain(const struct request *q, const struct source *s, struct changes *c)
+{
+        enum status status = find_changes(s, c);
+        if (status != FINE || source_changed(s))
+                return status == FINE ? AGAIN : status;
+        const struct region_desc *first = c->count ? c->list[0].desc : NULL;
+        uint32_t kind = first && first->hash != HASH_NONE ? first->hash : HASH_XXH3;
+        double hash = hash_cost(kind, first ? first->block_bytes : 16384);
+        if (q->args->given[ARG_JSON]) {
+                print_json(s, c, &q->history, hash);
+                return FINE;
+        }
+        print_table(c);
+        say_saving(c);
+        say_model(c, &q->history, kind, hash);
+        say_history(&q->history);
+        say_advice(c);
+        return FINE;
+}
+
 static enum status attempt(void *arg)
 {
-        struct request *q = arg;
+        const struct request *q = arg;
         struct source s;
         struct changes c = {.older = NULL};
-        enum status status = source_open(q->args->words[1], &s);
-        if (status != FINE)
+        if (source_open(q->args->words[1], &s) != FINE)
                 return complain("%s", err_text());
         choose_versions(&s, &c);
-        if (!c.older)
-                status = complain(
-                        "'%s' has fewer than two versions that can be read: there is nothing "
-                        "to compare yet",
-                        s.path);
-        else
-                status = find_changes(&s, &c);
-        if (status == FINE && source_changed(&s))
-                status = AGAIN;
-        if (status == FINE) {
-                uint32_t kind = c.count ? c.list[0].desc->hash : HASH_XXH3;
-                uint32_t used = kind == HASH_NONE ? HASH_XXH3 : kind;
-                double hash = hash_cost(used, c.count ? c.list[0].desc->block_bytes : 16384);
-                if (q->args->given[ARG_JSON]) {
-                        print_json(&s, &c, &q->history, hash);
-                } else {
-                        print_table(&c);
-                        say_saving(&c);
-                        say_model(&c, &q->history, used, hash);
-                        say_history(&q->history);
-                        say_advice(&c);
-                }
-        }
+        enum status status =
+                c.older && c.newer
+                        ? explain(q, &s, &c)
+                        : complain("'%s' has fewer than two versions that can be read: there is "
+                                   "nothing to compare yet",
+                                   s.path);
         free(c.list);
         source_close(&s);
         return status;

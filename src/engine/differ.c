@@ -33,25 +33,23 @@ static double expected_change(const struct region *r, double touched)
 
 void differ_predict(struct engine *e)
 {
-        double total = 0;
-        double touched = 0;
-        double changed = 0;
+        struct diff_work *w = &e->expected;
         for (uint32_t i = 0; i < e->part_count; i++) {
                 const struct region *r = e->part[i];
-                double own = touched_bytes(r->watch);
-                total += (double)r->desc.bytes;
-                touched += own;
-                changed += expected_change(r, own);
+                double touched = touched_bytes(r->watch);
+                double changed = expected_change(r, touched);
+                w->compared += r->compared ? touched : 0;
+                w->copied += r->compared ? changed : 0;
+                w->first_copied += r->compared ? 0 : touched;
+                w->rehashed += changed;
+                w->written += changed;
+                e->expected_full += (double)r->desc.bytes;
                 e->epoch.compared_regions += r->compared;
         }
-        e->expected.looked_at += touched;
-        e->expected.hashed += touched;
-        e->expected.written += changed;
-        e->expected_full += total;
         if (!e->costs.known)
                 return;
         struct diff_work full = diff_without(e->expected_full, e->options.checksums);
-        e->epoch.predicted_ns = (uint64_t)diff_time(&e->expected, &e->costs);
+        e->epoch.predicted_ns = (uint64_t)diff_time(w, &e->costs);
         e->epoch.predicted_full_ns = (uint64_t)diff_time(&full, &e->costs);
 }
 
@@ -76,10 +74,12 @@ void differ_learn(struct engine *e)
         const struct draft_result *r = &e->epoch.result;
         e->costs.overlaps = pool_overlaps(e->pool);
         struct diff_sample s = {
-                .copy_ns = (double)r->copy_ns,
-                .hash_ns = (double)r->hash_ns,
-                .sampled = (double)r->sampled_bytes,
+                .hash = {(double)r->hash.ns, (double)r->hash.bytes},
+                .first_copy = {(double)r->copy[0].ns, (double)r->copy[0].bytes},
+                .copy = {(double)r->copy[1].ns, (double)r->copy[1].bytes},
+                .rehash = {(double)r->rehash.ns, (double)r->rehash.bytes},
                 .flush_ns = (double)(e->epoch.flush_ns + r->drain_ns),
+                .submit_ns = (double)r->submit_ns,
                 .wait_ns = (double)r->wait_ns,
                 .written = (double)r->written_bytes,
                 .fixed_ns = (double)r->fixed_ns,

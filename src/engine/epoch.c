@@ -269,7 +269,7 @@ static int begin_version(struct engine *e)
 {
         wait_idle(e);
         e->epoch = (struct epoch_stats){.version = 0};
-        e->expected = (struct diff_work){0, 0, 0};
+        e->expected = (struct diff_work){.written = 0};
         e->expected_full = 0;
         e->blocked_ns = 0;
         e->frozen_ns = plat->now_ns();

@@ -383,8 +383,10 @@ static int freeze_held(struct engine *e)
         /* In this order: what is staged is watched anew, and so may be a page that it shares with a
          * unit whose written pages are looked up here. */
         rc = patch_copy(e);
+        uint64_t start = plat->now_ns();
         if (rc == 0)
                 rc = put_direct(e);
+        e->epoch.flush_ns += plat->now_ns() - start;
         if (rc)
                 return rc;
         order_keys(e);

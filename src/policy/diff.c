@@ -1,10 +1,11 @@
 /* diff.c: does it pay to write only what changed?
  *
  * The equations are those of Keller and Bautista-Gomez, "Application-Level Differential
- * Checkpointing for HPC Applications with Dynamic Datasets", section VI. There a checkpoint is
- * hashed twice and written while nothing else happens. Here a block is hashed once, the hash is its
- * checksum as well, only what the tracker reports is looked at, and a medium may write while the
- * next blocks are hashed: diff_time says what that comes to. */
+ * Checkpointing for HPC Applications with Dynamic Datasets", section VI. There everything is
+ * hashed, what changed twice, and it is written while nothing else happens. Here only what the
+ * tracker reports is hashed; the second hash, of the copy that is written, finds it in a cache and
+ * is the checksum as well; and a medium may write while the next blocks are hashed. diff_time says
+ * what that comes to. */
 #include "policy/policy.h"
 
 double diff_saving(double blocks, double changed, const struct diff_costs *c)
@@ -38,50 +39,62 @@ double diff_relative(double share, const struct diff_costs *c)
 
 double diff_time(const struct diff_work *w, const struct diff_costs *c)
 {
-        double cpu = w->looked_at * c->copy + w->hashed * c->hash;
+        double cpu = w->compared * c->hash + w->copied * c->copy + w->first_copied * c->first_copy +
+                     w->rehashed * c->rehash;
         double medium = w->written * c->write;
+        if (c->overlaps)
+                cpu += w->written * c->submit;
         return c->fixed + (c->overlaps ? (cpu > medium ? cpu : medium) : cpu + medium);
 }
 
 struct diff_work diff_with(double touched, double changed)
 {
-        return (struct diff_work){touched, touched, changed};
+        return (struct diff_work){
+                .compared = touched, .copied = changed, .rehashed = changed, .written = changed};
 }
 
 struct diff_work diff_without(double total, bool checksums)
 {
-        return (struct diff_work){total, checksums ? total : 0, total};
+        return (struct diff_work){
+                .first_copied = total, .rehashed = checksums ? total : 0, .written = total};
 }
 
 /* A new measurement counts for a quarter: one slow write does not turn the choice round. */
 #define WEIGHT 0.25
 
-static void learn(double *mean, double sample, bool known)
+static void learn(double *mean, double ns, double bytes)
 {
-        *mean = known ? *mean + WEIGHT * (sample - *mean) : sample;
+        if (bytes > 0)
+                *mean = *mean > 0 ? *mean + WEIGHT * (ns / bytes - *mean) : ns / bytes;
+}
+
+/* A medium that works by itself and kept nobody waiting could have been faster: then the time is no
+ * more than a bound. */
+static void learn_medium(struct diff_costs *c, const struct diff_sample *s)
+{
+        learn(&c->submit, s->submit_ns, s->written);
+        bool busy = !c->overlaps || s->wait_ns > s->flush_ns / 10;
+        double spent = c->overlaps ? s->flush_ns : s->submit_ns + s->wait_ns;
+        if (busy || c->write == 0 || spent / s->written < c->write)
+                learn(&c->write, spent, s->written);
 }
 
 void diff_learn(struct diff_costs *c, const struct diff_sample *s)
 {
-        if (s->sampled > 0) {
-                learn(&c->copy, s->copy_ns / s->sampled, c->known);
-                learn(&c->hash, s->hash_ns / s->sampled, c->known);
-        }
-        learn(&c->fixed, s->fixed_ns, c->known);
-        /* A medium that kept nobody waiting could have been faster: then this is no more than a
-         * bound. */
-        bool busy = !c->overlaps || s->wait_ns > s->flush_ns / 10;
-        double spent = c->overlaps ? s->flush_ns : s->wait_ns;
-        double write = s->written >= DIFF_LEAST_BYTES ? spent / s->written : 0;
-        if (write > 0 && (busy || c->write == 0 || write < c->write))
-                learn(&c->write, write, c->write > 0);
-        c->known = c->known || s->sampled > 0;
+        learn(&c->hash, s->hash.ns, s->hash.bytes);
+        learn(&c->copy, s->copy.ns, s->copy.bytes);
+        learn(&c->first_copy, s->first_copy.ns, s->first_copy.bytes);
+        learn(&c->rehash, s->rehash.ns, s->rehash.bytes);
+        learn(&c->fixed, s->fixed_ns, 1);
+        if (s->written >= DIFF_LEAST_BYTES)
+                learn_medium(c, s);
+        c->known = c->known || s->rehash.bytes > 0 || s->first_copy.bytes > 0;
 }
 
 /* ---- the choice --------------------------------------------------------------------------------
  */
 
-#define MARGIN      0.02 /* less than that is no reason to change */
+#define MARGIN      0.10 /* less than that is no reason to write everything */
 #define FIRST_PAUSE 8u
 #define LAST_PAUSE  64u
 

@@ -54,11 +54,14 @@ uint64_t interval_least(const struct interval *i);
 
 /* Time per byte, or per block: the equations do not care as long as all are alike. */
 struct diff_costs {
-        double copy;   /* to where it is hashed and written from             */
-        double hash;   /* t_h                                                */
-        double write;  /* t_w, by the medium                                 */
-        double fixed;  /* per commit: barriers, manifest, superblock         */
-        bool overlaps; /* the medium writes while the next blocks are hashed */
+        double hash;       /* t_h: of memory, to compare it                       */
+        double copy;       /* to where it is written from, having been hashed     */
+        double first_copy; /* … not having been hashed: not in a cache            */
+        double rehash;     /* of the copy                                         */
+        double submit;     /* handing it to the medium                            */
+        double write;      /* t_w, by the medium                                  */
+        double fixed;      /* per commit: barriers, manifest, superblock          */
+        bool overlaps;     /* the medium writes while the next blocks are hashed */
         bool known;
 };
 /* Equations 1 to 5 of the dCP paper, for N_t blocks of which N_d changed, or for the share n_d:
@@ -72,17 +75,20 @@ double diff_relative(double share, const struct diff_costs *c);
 
 /* What a commit has to do, in bytes. */
 struct diff_work {
-        double looked_at, hashed, written;
+        double compared, copied, first_copied, rehashed, written;
 };
 struct diff_work diff_with(double touched, double changed);
 struct diff_work diff_without(double total, bool checksums);
 double diff_time(const struct diff_work *w, const struct diff_costs *c);
 
-/* What a commit took, in ns and bytes. */
+/* What a commit took. */
 struct diff_sample {
-        double copy_ns, hash_ns, sampled; /* of some blocks                             */
+        struct {
+                double ns, bytes;
+        } hash, copy, first_copy, rehash; /* of some blocks                             */
         double flush_ns;                  /* first block to last                        */
-        double wait_ns;                   /* of that, for the medium                    */
+        double submit_ns;                 /* of that, handing over                      */
+        double wait_ns;                   /* … and waiting for the medium               */
         double written;
         double fixed_ns;
 };

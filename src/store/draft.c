@@ -22,6 +22,7 @@
 struct draft_region {
         const struct stored_region *old; /* the same one in an earlier version, or NULL       */
         bool in_base;                    /* … which is the base: a clean unit may be kept     */
+        bool changing;                   /* the block put last was changed                    */
         struct region_result result;
 };
 
@@ -339,46 +340,80 @@ int draft_read_old(struct draft *d, uint32_t region, uint64_t block, void *to)
 /* A block is timed every so many bytes. */
 #define SAMPLE (UINT64_C(512) << 10)
 
-static struct hash128 copy_and_hash(struct draft *d, uint32_t hash, void *to, const void *from,
-                                    uint32_t bytes)
+static void add_sample(struct sample *s, uint64_t start_ns, uint64_t end_ns, uint32_t bytes)
+{
+        s->ns += end_ns - start_ns;
+        s->bytes += bytes;
+}
+
+static bool time_this(struct draft *d, uint32_t bytes)
 {
         d->unsampled += bytes;
-        if (d->unsampled < SAMPLE) {
-                memcpy(to, from, bytes);
-                return hash_block(hash, to, bytes);
-        }
+        if (d->unsampled < SAMPLE)
+                return false;
         d->unsampled = 0;
-        uint64_t start = plat->now_ns();
+        return true;
+}
+
+/* Where the program has it: what is unchanged is not copied. Should it change meanwhile, the hash
+ * is of what was read, and equal only if that was the old content. */
+static bool same_in_place(struct draft *d, uint32_t hash, const struct leaf_entry *old,
+                          const void *from, uint32_t bytes)
+{
+        bool timed = time_this(d, bytes);
+        uint64_t start = timed ? plat->now_ns() : 0;
+        bool equal = hash_equal(hash_block(hash, from, bytes), old->hash);
+        if (timed)
+                add_sample(&d->result.hash, start, plat->now_ns(), bytes);
+        return equal;
+}
+
+/* The hash is of the copy, whatever happens to the original. */
+static struct hash128 copy_and_hash(struct draft *d, uint32_t hash, void *to, const void *from,
+                                    uint32_t bytes, bool compared)
+{
+        bool timed = time_this(d, bytes);
+        uint64_t start = timed ? plat->now_ns() : 0;
         memcpy(to, from, bytes);
-        uint64_t copied = plat->now_ns();
+        uint64_t copied = timed ? plat->now_ns() : 0;
         struct hash128 h = hash_block(hash, to, bytes);
-        d->result.hash_ns += plat->now_ns() - copied;
-        d->result.copy_ns += copied - start;
-        d->result.sampled_bytes += bytes;
+        if (timed) {
+                add_sample(&d->result.copy[compared], start, copied, bytes);
+                if (hash != HASH_NONE)
+                        add_sample(&d->result.rehash, copied, plat->now_ns(), bytes);
+        }
         return h;
 }
 
+/* A block is probably like the one before it. If that was unchanged, this one is looked at where it
+ * is, and not copied if it is unchanged too; if not, it is copied at once, and hashed only once. */
 int draft_put(struct draft *d, uint32_t region, uint64_t block, const void *from)
 {
         struct stored_region *r = &d->v->regions[region];
-        struct leaf *leaf = r->leaves[block / LEAF_ENTRIES];
+        struct draft_region *own = &d->regions[region];
         uint32_t bytes = block_length(&r->desc, block);
+        uint32_t hash = r->desc.hash;
+        const struct leaf_entry *old = hash == HASH_NONE ? NULL : old_entry(d, region, block);
+        bool look = old && !own->changing;
         void *copy;
+        own->result.put_blocks++;
+        if (look && same_in_place(d, hash, old, from, bytes)) {
+                share(d, region, block, old);
+                return 1;
+        }
         int rc = writer_stage(d->p, bytes, &copy);
         if (rc)
                 return rc;
-        struct leaf_entry e = {0, copy_and_hash(d, r->desc.hash, copy, from, bytes)};
-        const struct leaf_entry *old = old_entry(d, region, block);
-        struct region_result *result = &d->regions[region].result;
-        result->put_blocks++;
-        if (old && r->desc.hash != HASH_NONE && hash_equal(old->hash, e.hash)) {
+        struct leaf_entry e = {0, copy_and_hash(d, hash, copy, from, bytes, look)};
+        own->changing = !old || !hash_equal(old->hash, e.hash);
+        if (!own->changing) {
                 share(d, region, block, old);
                 return 1;
         }
         e.offset = writer_keep(d->p, bytes);
-        leaf_set(d->p, leaf, (uint32_t)(block % LEAF_ENTRIES), e);
+        leaf_set(d->p, r->leaves[block / LEAF_ENTRIES], (uint32_t)(block % LEAF_ENTRIES), e);
         d->result.data_bytes += bytes;
-        result->changed_blocks++;
+        own->result.changed_blocks++;
         return 0;
 }
 
@@ -573,6 +608,7 @@ static int publish(struct draft *d)
         uint64_t drained = plat->now_ns();
         d->result.drain_ns = drained - start;
         d->result.wait_ns = p->writer.wait_ns;
+        d->result.submit_ns = p->writer.submit_ns;
         if (rc == 0)
                 rc = version_index(p, d->v);
         plat_point("pool.manifest");
@@ -603,6 +639,7 @@ static void discard(struct draft **draft)
         p->draft = NULL;
         p->writer.written = 0;
         p->writer.wait_ns = 0;
+        p->writer.submit_ns = 0;
         budget_free(p->budget, d);
 }
 

@@ -21,7 +21,7 @@ struct request {
 struct file_media {
         struct media m;
         struct plat_ring *ring; /* NULL: one call at a time */
-        struct request requests[IO_DEPTH];
+        struct request requests[TRANSFERS];
 };
 
 /* A transfer may stop at any byte; the next one of a direct file must begin aligned, so it is
@@ -120,9 +120,9 @@ static int file_wait(struct media *m, uint32_t *tag, int *result)
 {
         struct file_media *f = (struct file_media *)m;
         uint32_t active = 0;
-        while (active < IO_DEPTH && !f->requests[active].active)
+        while (active < TRANSFERS && !f->requests[active].active)
                 active++;
-        if (active == IO_DEPTH)
+        if (active == TRANSFERS)
                 return -ENOENT;
         if (!f->ring) {
                 *tag = active;
@@ -138,7 +138,7 @@ static int file_wait(struct media *m, uint32_t *tag, int *result)
                         m->lost = true;
                         return rc;
                 }
-                if (done < IO_DEPTH && f->requests[done].active && settle(f, done, n, result)) {
+                if (done < TRANSFERS && f->requests[done].active && settle(f, done, n, result)) {
                         f->requests[done].active = false;
                         *tag = done;
                         return 0;
@@ -188,7 +188,7 @@ int media_file_new(struct media m, const struct pool_options *o, struct media **
         f->m.gather_bytes = CHUNK_BYTES;
         int rc = -ENOSYS;
         if (o->io != IO_PWRITE && (!o->probes || probe_has(o->probes, PROBE_IO_URING)))
-                rc = plat->ring_new(IO_DEPTH, &f->ring);
+                rc = plat->ring_new(TRANSFERS, &f->ring);
         if (rc && o->io == IO_URING) {
                 (void)err_set(rc, "option io is uring, and io_uring cannot be used here: %s",
                               code_text(rc));

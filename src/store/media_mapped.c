@@ -11,8 +11,8 @@ struct mapped_media {
         struct media m;
         uint8_t *map;
         uint64_t map_bytes;
-        bool active[IO_DEPTH];
-        int result[IO_DEPTH];
+        bool active[TRANSFERS];
+        int result[TRANSFERS];
 };
 
 static int mapped_write(struct media *m, const void *from, uint32_t bytes, uint64_t offset,
@@ -38,7 +38,7 @@ static int mapped_read(struct media *m, void *to, uint32_t bytes, uint64_t offse
 static int mapped_wait(struct media *m, uint32_t *tag, int *result)
 {
         struct mapped_media *d = (struct mapped_media *)m;
-        for (uint32_t i = 0; i < IO_DEPTH; i++) {
+        for (uint32_t i = 0; i < TRANSFERS; i++) {
                 if (!d->active[i])
                         continue;
                 d->active[i] = false;

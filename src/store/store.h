@@ -130,8 +130,8 @@ bool draft_has(const struct draft *d, uint32_t region, uint64_t block);
 /* Reads the block as it was in that version, and checks it; a version that turns out to be damaged
  * is marked. Only where draft_can_keep. */
 int draft_read_old(struct draft *d, uint32_t region, uint64_t block, void *to);
-/* Copies the block, hashes the copy, and writes it, unless the version before has the same content
- * there: then 1. The source may change as soon as this returns. */
+/* Writes the block, unless the version before has the same content there: then 1. The source may
+ * change as soon as this returns; what is written is copied, and its hash is that of the copy. */
 int draft_put(struct draft *d, uint32_t region, uint64_t block, const void *from);
 
 /* What became of the blocks of a region. */
@@ -142,6 +142,10 @@ struct region_result {
 };
 struct region_result draft_region_result(const struct draft *d, uint32_t region);
 
+/* What some of the blocks took. */
+struct sample {
+        uint64_t ns, bytes;
+};
 struct draft_result {
         uint64_t version;
         uint64_t data_bytes;      /* region bytes written          */
@@ -149,8 +153,10 @@ struct draft_result {
         uint64_t written_bytes;   /* everything written            */
         /* Where the time went: a sample of the blocks, waiting for the medium, the map and what was
          * still on its way, and what comes after. */
-        uint64_t sampled_bytes, copy_ns, hash_ns;
-        uint64_t wait_ns, drain_ns, fixed_ns;
+        struct sample hash;    /* where the program has it   */
+        struct sample copy[2]; /* not hashed before; hashed before */
+        struct sample rehash;  /* of the copy                      */
+        uint64_t submit_ns, wait_ns, drain_ns, fixed_ns;
 };
 /* Makes the version durable and visible. The draft is gone afterwards, whatever the result. On
  * failure no listed version has changed and the next draft may be begun. */

@@ -7,7 +7,8 @@
 /* ---- media: where the bytes go ------------------------------------------------------------------
  */
 
-#define IO_DEPTH 8u /* requests in flight; tags are 0 … IO_DEPTH - 1                     */
+#define IO_DEPTH  8u  /* large buffers for transfers                                */
+#define TRANSFERS 64u /* in flight at once; tags are 0 … TRANSFERS - 1              */
 #define CHUNK_BYTES                                                                                \
         (1u << 20) /* largest request; the largest block fits                           */
 
@@ -102,8 +103,9 @@ struct leaf *leaf_new(struct pool *p, const struct region_desc *d, uint64_t leaf
 void leaf_release(struct pool *p, struct leaf *l);
 void leaf_set(struct pool *p, struct leaf *l, uint32_t i, struct leaf_entry e);
 /* Does `l` map the same blocks, in number and length, as leaf number `leaf` of d would? */
-/* compact.c: how many bytes of small blocks a version should bring along, and doing so for one of its
- * regions: blocks that it shares with `old` from slots with little else. Needs leaves of its own. */
+/* compact.c: how many bytes of small blocks a version should bring along, and doing so for one of
+ * its regions: blocks that it shares with `old` from slots with little else. Needs leaves of its
+ * own. */
 uint64_t compact_limit(const struct pool *p, const struct version *v);
 int compact(struct pool *p, const struct version *v, uint32_t region,
             const struct stored_region *old, uint64_t *left);
@@ -114,21 +116,24 @@ bool leaf_fits(const struct leaf *l, const struct region_desc *d, uint64_t leaf)
 
 struct chunk {
         uint8_t *buf;
-        bool in_flight;
-        uint64_t due_ns; /* with a rate limit: when it counts as written */
+        uint32_t in_flight; /* transfers from it                            */
+        uint64_t due_ns;    /* with a rate limit: when it counts as written */
 };
 struct writer {
         struct chunk chunks[IO_DEPTH];
-        uint32_t current;   /* chunk being filled                       */
-        bool open;          /* current has an extent                    */
-        uint64_t extent;    /* its offset …                             */
-        uint64_t room;      /* … and length in bytes                    */
-        uint64_t fill;      /* bytes of it in use                       */
-        uint64_t staged_at; /* where the object being staged begins     */
-        uint64_t written;   /* bytes given to the media in this draft   */
-        uint64_t wait_ns;   /* spent handing chunks over and waiting for them */
-        int failed;         /* first error of a transfer                */
-        uint64_t free_ns;   /* with a rate limit: when all that was submitted counts as written */
+        uint8_t chunk_of[TRANSFERS]; /* per tag: chunk + 1; 0: free     */
+        uint32_t current;            /* chunk being filled                       */
+        uint64_t base;               /* where in it the extent begins            */
+        bool open;                   /* there is one                             */
+        uint64_t extent;             /* its offset …                             */
+        uint64_t room;               /* … and length in bytes                    */
+        uint64_t fill;               /* bytes of it in use                       */
+        uint64_t staged_at;          /* where the object being staged begins     */
+        uint64_t written;            /* bytes given to the media in this draft   */
+        uint64_t submit_ns;          /* spent handing extents over …             */
+        uint64_t wait_ns;            /* … and waiting for them                   */
+        int failed;                  /* first error of a transfer                */
+        uint64_t free_ns; /* with a rate limit: when all that was submitted counts as written */
 };
 int writer_init(struct pool *p);
 void writer_delete(struct pool *p);

@@ -1,11 +1,12 @@
 /* writer.c: gathers objects into large sequential writes.
  *
- * An object is staged in a chunk at the place it will have in the file, and counted only when it is
- * kept; so a block that turns out to be unchanged costs no space. A chunk has one extent of slots:
- * the file offset of an object is the extent's offset plus its place in the chunk.
+ * An object is staged in a chunk, in an extent of slots, at the place it will have in the file, and
+ * counted only when it is kept; so a block that turns out to be unchanged costs no space. In a pool
+ * whose free slots lie scattered, a chunk has many extents, each a transfer of its own; many of
+ * them are in flight together.
  *
- *     chunk   | object | object |obj|obj|… free …|        fill ─┐
- *     extent  | slot   | slot   | slot  | slot   |  ◄───────────┘  room
+ *     chunk   | earlier extents | object | object |obj|obj|… free …|        fill ─┐
+ *     extent             base ──► slot   | slot   | slot  | slot   |  ◄───────────┘  room
  *
  * Invariant: a slot is not given back while a write to it may be in flight. writer_cancel therefore
  * waits, and a wait that fails marks the pool broken. */
@@ -116,7 +117,8 @@ static int reap(struct pool *p)
                                "it again",
                                p->label, code_text(rc));
         }
-        w->chunks[tag].in_flight = false;
+        w->chunks[w->chunk_of[tag] - 1].in_flight--;
+        w->chunk_of[tag] = 0;
         if (result && !w->failed)
                 w->failed = err_set(result, "write to pool '%s': %s", p->label, code_text(result));
         return 0;
@@ -159,24 +161,49 @@ static void await_due(uint64_t due_ns)
                 plat->sleep_ns(due_ns - now);
 }
 
-static int submit_now(struct pool *p)
+/* A number for a transfer; waits for one to end if all are in flight. */
+static int take_tag(struct pool *p, uint32_t *tag)
+{
+        for (;;) {
+                for (uint32_t i = 0; i < TRANSFERS; i++)
+                        if (p->writer.chunk_of[i] == 0) {
+                                *tag = i;
+                                return 0;
+                        }
+                int rc = reap(p);
+                if (rc)
+                        return rc;
+        }
+}
+
+static int write_extent(struct pool *p, uint64_t bytes)
 {
         struct writer *w = &p->writer;
-        uint64_t bytes = align_up(w->fill, SLOT_BYTES);
         struct chunk *c = &w->chunks[w->current];
-        int rc = 0;
-        if (bytes) {
-                memset(c->buf + w->fill, 0, bytes - w->fill);
-                pace(p, c, bytes);
-                c->in_flight = true;
-                rc = p->media->ops->write(p->media, c->buf, (uint32_t)bytes, w->extent, w->current);
-                if (rc) {
-                        c->in_flight = false;
-                        rc = err_set(rc, "write to pool '%s': %s", p->label, code_text(rc));
-                } else {
-                        w->written += bytes;
-                }
+        uint8_t *from = c->buf + w->base;
+        uint32_t tag;
+        int rc = take_tag(p, &tag);
+        if (rc)
+                return rc;
+        memset(from + w->fill, 0, bytes - w->fill);
+        pace(p, c, bytes);
+        w->chunk_of[tag] = (uint8_t)(w->current + 1);
+        c->in_flight++;
+        rc = p->media->ops->write(p->media, from, (uint32_t)bytes, w->extent, tag);
+        if (rc) {
+                w->chunk_of[tag] = 0;
+                c->in_flight--;
+                return err_set(rc, "write to pool '%s': %s", p->label, code_text(rc));
         }
+        w->written += bytes;
+        w->base += bytes;
+        return 0;
+}
+
+static int submit_now(struct pool *p)
+{
+        uint64_t bytes = align_up(p->writer.fill, SLOT_BYTES);
+        int rc = bytes ? write_extent(p, bytes) : 0;
         close_extent(p);
         return rc;
 }
@@ -185,7 +212,7 @@ static int submit(struct pool *p)
 {
         uint64_t start = plat->now_ns();
         int rc = submit_now(p);
-        p->writer.wait_ns += plat->now_ns() - start;
+        p->writer.submit_ns += plat->now_ns() - start;
         return rc;
 }
 
@@ -200,19 +227,29 @@ static int await_chunk(struct pool *p, struct chunk *c)
         return rc;
 }
 
-static int next_chunk(struct pool *p, uint64_t bytes)
+static int next_chunk(struct pool *p)
 {
         struct writer *w = &p->writer;
-        uint64_t most = max_u64(p->media->gather_bytes, bytes);
+        w->base = 0;
+        w->current = (w->current + 1) % IO_DEPTH;
+        int rc = await_chunk(p, &w->chunks[w->current]);
+        return rc ? rc : w->failed;
+}
+
+/* An extent of at least so many bytes, in this chunk or the next. */
+static int next_extent(struct pool *p, uint64_t bytes)
+{
+        struct writer *w = &p->writer;
+        uint64_t chunk = max_u64(p->media->gather_bytes, bytes);
+        bool fits = w->base + align_up(bytes, SLOT_BYTES) <= chunk;
+        uint64_t most = chunk - (fits ? w->base : 0);
         int rc = pool_take_slots(p, div_up(bytes, SLOT_BYTES), div_up(most, SLOT_BYTES), &w->extent,
                                  &w->room);
         if (rc)
                 return rc;
         w->open = true;
         w->fill = 0;
-        w->current = (w->current + 1) % IO_DEPTH;
-        rc = await_chunk(p, &w->chunks[w->current]);
-        return rc ? rc : w->failed;
+        return fits ? w->failed : next_chunk(p);
 }
 
 /* The placement rule: from a slot on, at a slot boundary; below, at a multiple of 64 within one
@@ -228,12 +265,12 @@ static uint64_t place(uint64_t fill, uint32_t bytes)
 int writer_make_room(struct pool *p, uint64_t bytes)
 {
         struct writer *w = &p->writer;
+        uint64_t used = w->base + (w->open ? align_up(w->fill, SLOT_BYTES) : 0);
         bytes = min_u64(bytes, p->media->gather_bytes);
-        /* An extent that is still empty is the best that was to be had. */
-        if (w->open && (w->fill == 0 || align_up(w->fill, SLOT_BYTES) + bytes <= w->room))
-                return 0;
+        if (used + bytes <= p->media->gather_bytes)
+                return w->failed;
         int rc = w->open ? submit(p) : 0;
-        return rc ? rc : next_chunk(p, SLOT_BYTES);
+        return rc ? rc : next_chunk(p);
 }
 
 int writer_stage(struct pool *p, uint32_t bytes, void **to)
@@ -245,12 +282,12 @@ int writer_stage(struct pool *p, uint32_t bytes, void **to)
                         return rc;
         }
         if (!w->open) {
-                int rc = next_chunk(p, bytes);
+                int rc = next_extent(p, bytes);
                 if (rc)
                         return rc;
         }
         w->staged_at = place(w->fill, bytes);
-        *to = w->chunks[w->current].buf + w->staged_at;
+        *to = w->chunks[w->current].buf + w->base + w->staged_at;
         return 0;
 }
 
@@ -258,7 +295,7 @@ uint64_t writer_keep(struct pool *p, uint32_t bytes)
 {
         struct writer *w = &p->writer;
         /* What alignment skipped is written too: it must not be left over from another draft. */
-        memset(w->chunks[w->current].buf + w->fill, 0, w->staged_at - w->fill);
+        memset(w->chunks[w->current].buf + w->base + w->fill, 0, w->staged_at - w->fill);
         uint64_t offset = w->extent + w->staged_at;
         w->fill = w->staged_at + bytes;
         space_ref(&p->space, offset, bytes);
@@ -273,6 +310,7 @@ int writer_drain(struct pool *p)
         rc = rc ? rc : second;
         await_due(p->writer.free_ns);
         p->writer.wait_ns += plat->now_ns() - start;
+        p->writer.base = 0;
         return rc ? rc : p->writer.failed;
 }
 
@@ -281,6 +319,7 @@ int writer_cancel(struct pool *p)
         if (p->writer.open)
                 close_extent(p);
         int rc = reap_all(p);
+        p->writer.base = 0;
         p->writer.failed = 0;
         return rc;
 }

@@ -102,7 +102,7 @@ struct content_result content_run(const char *options)
         struct course c = {.bytes = BYTES};
         char all[512];
         snprintf(c.path, sizeof(c.path), "%s", stress_pool("content"));
-        snprintf(all, sizeof(all), "block=4KiB %s", options);
+        snprintf(all, sizeof(all), "block=4KiB diff=on %s", options);
         c.elsewhere = malloc(2 * MOST);
         c.memory = c.elsewhere;
         stress_fill(c.memory, c.bytes, 1);

@@ -74,7 +74,7 @@ static void one_version(struct world *w, uint64_t seed)
 static void test_versions(void)
 {
         for (size_t k = 0; k < ARRAY_LEN(ways); k++) {
-                struct world w;
+                struct world w = {.b = NULL};
                 printf("  %s\n", ways[k]);
                 begin(&w, ways[k]);
                 for (uint64_t i = 0; i < 3; i++) {
@@ -93,7 +93,7 @@ static void test_versions(void)
 static void test_abort(void)
 {
         for (size_t k = 0; k < ARRAY_LEN(ways); k++) {
-                struct world w;
+                struct world w = {.b = NULL};
                 begin(&w, ways[k]);
                 for (int pieces = 0; pieces <= SETS; pieces++) {
                         struct belay_status s = {.size = sizeof(s)};
@@ -118,7 +118,7 @@ static void test_abort(void)
 
 static void test_mistakes(void)
 {
-        struct world w;
+        struct world w = {.b = NULL};
         begin(&w, ways[3]);
         CHECK_EQ(belay_add(w.b, "a"), -EINVAL);
         CHECK_EQ(belay_end(w.b), -EINVAL);
@@ -152,7 +152,7 @@ static void test_mistakes(void)
 static void test_changed_regions(void)
 {
         for (size_t k = 0; k < ARRAY_LEN(ways); k++) {
-                struct world w;
+                struct world w = {.b = NULL};
                 begin(&w, ways[k]);
                 CHECK_EQ(belay_checkpoint(w.b), 0);
                 for (int i = 0; i < SETS; i++) {
@@ -184,7 +184,7 @@ static void test_full(void)
 {
         for (size_t k = 0; k < ARRAY_LEN(ways); k++) {
                 char way[256];
-                struct world w;
+                struct world w = {.b = NULL};
                 snprintf(way, sizeof(way), "%s versions=1 limit=18MiB", ways[k]);
                 begin(&w, way);
                 for (int i = 0; i < SETS; i++)

@@ -171,33 +171,38 @@ static void test_diff_equations(void)
 
 static void test_diff_time(void)
 {
-        struct diff_costs c = {.copy = 1, .hash = 2, .write = 10, .fixed = 100};
+        struct diff_costs c = {
+                .hash = 2, .copy = 1, .first_copy = 3, .rehash = 1, .write = 10, .fixed = 100};
         struct diff_work with = diff_with(50, 20);
         struct diff_work without = diff_without(80, true);
-        CHECK(near(diff_time(&with, &c), 100 + 50 * 3 + 20 * 10));
-        CHECK(near(diff_time(&without, &c), 100 + 80 * 13));
+        CHECK(near(diff_time(&with, &c), 100 + 50 * 2 + 20 * 2 + 20 * 10));
+        CHECK(near(diff_time(&without, &c), 100 + 80 * 4 + 80 * 10));
         c.overlaps = true;
         CHECK(near(diff_time(&with, &c), 100 + 200));
         with = diff_with(80, 1);
-        CHECK(near(diff_time(&with, &c), 100 + 240));
+        CHECK(near(diff_time(&with, &c), 100 + 162));
         without = diff_without(80, false);
         c.overlaps = false;
-        CHECK(near(diff_time(&without, &c), 100 + 80 * 11));
+        CHECK(near(diff_time(&without, &c), 100 + 80 * 13));
 }
 
 static void test_diff_learn(void)
 {
         struct diff_costs c = {.overlaps = true};
-        struct diff_sample s = {.copy_ns = 100,
-                                .hash_ns = 200,
-                                .sampled = 1000,
+        struct diff_sample s = {.hash = {200, 1000},
+                                .copy = {100, 1000},
+                                .rehash = {50, 1000},
                                 .flush_ns = 4e6,
                                 .wait_ns = 3e6,
                                 .written = 2 << 20,
                                 .fixed_ns = 5000};
         diff_learn(&c, &s);
-        CHECK(c.known && near(c.copy, 0.1) && near(c.hash, 0.2) && near(c.fixed, 5000));
+        CHECK(c.known && near(c.copy, 0.1) && near(c.hash, 0.2) && near(c.rehash, 0.05));
+        CHECK(near(c.fixed, 5000) && near(c.first_copy, 0));
         CHECK(near(c.write, 4e6 / (2 << 20)));
+        s.hash.ns = 600;
+        diff_learn(&c, &s);
+        CHECK(near(c.hash, 0.3));
         /* Nobody waited: the medium was not the slow one, and may be faster than that. */
         double before = c.write;
         s.wait_ns = 0;
@@ -215,17 +220,20 @@ static void test_diff_learn(void)
         CHECK(near(c.write, before));
 }
 
-/* With checksums a comparison costs nothing more: it is never given up. */
+/* What costs little more than writing everything is not given up. */
 static void test_diff_choice(void)
 {
-        struct diff_costs c = {.copy = 1, .hash = 5, .write = 10, .known = true};
+        struct diff_costs c = {
+                .hash = 5, .copy = 1, .first_copy = 1, .rehash = 5, .write = 10, .known = true};
         struct diff_choice d;
         diff_begin(&d);
+        struct diff_costs cheap = c;
+        cheap.hash = cheap.rehash = 1;
         for (int i = 0; i < 20; i++) {
                 CHECK(diff_next(&d));
-                diff_outcome(&d, &c, true, 100, 100, 100, true);
+                diff_outcome(&d, &cheap, true, 100, 100, 100, true);
         }
-        /* Without, it is given up after two bad versions in a row, and tried again. */
+        /* What costs more, it is given up after two bad versions in a row, and tried again. */
         diff_begin(&d);
         CHECK(diff_next(&d));
         diff_outcome(&d, &c, false, 100, 100, 100, false); /* the first one */
