@@ -25,8 +25,14 @@ static inline uint32_t rotate(uint32_t v, unsigned by)
 #define MIX_H(b, c, d) ((b) ^ (c) ^ (d))
 #define MIX_I(b, c, d) ((c) ^ ((b) | ~(d)))
 
+static inline uint32_t add(uint32_t a, uint32_t b, uint32_t mixed, uint32_t word, uint32_t sine,
+                           unsigned by)
+{
+        return b + rotate(a + mixed + word + sine, by);
+}
+
 #define STEP(mix, a, b, c, d, word, i, by)                                                         \
-        (a) = (b) + rotate((a) + mix(b, c, d) + get_u32(p + 4 * ((word)&15)) + sines[i], by)
+        ((a) = add(a, b, mix(b, c, d), get_u32(p + 4 * (size_t)((word) % 16)), sines[i], by))
 
 /* Four steps, i a multiple of 4; the word read next is `stride` further on. */
 #define FOUR(mix, i, first, stride, s0, s1, s2, s3)                                                \

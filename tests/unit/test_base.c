@@ -153,8 +153,7 @@ static void test_hash_kinds(void)
         CHECK(digest_is(HASH_MD5, "", "d41d8cd98f00b204e9800998ecf8427e"));
         CHECK(digest_is(HASH_MD5, "abc", "900150983cd24fb0d6963f7d28e17f72"));
         CHECK(digest_is(HASH_MD5, "message digest", "f96b697d7cb7938d525a2f31aaf161d0"));
-        CHECK(digest_is(HASH_MD5,
-                        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789",
+        CHECK(digest_is(HASH_MD5, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789",
                         "d174ab98d277d9f5a5611c2c9f419d9f"));
         CHECK(digest_is(HASH_MD5,
                         "1234567890123456789012345678901234567890123456789012345678901234567890123"
