@@ -38,7 +38,7 @@ static void arm(struct engine *e, struct watch *w, uint64_t first, uint64_t coun
  * proves unchanged. */
 static bool is_hot(const struct watch *w, uint64_t u)
 {
-        return w->hot[u] >= (w->huge || w->fresh ? 1 : 2);
+        return w->rest[u] > 0 || w->hot[u] >= (w->huge || w->fresh ? 1 : 2);
 }
 
 /* Begins to watch a run for the next epoch. Units that are written in every epoch are not watched:
@@ -355,7 +355,7 @@ void flush_adapt(struct engine *e)
                 uint64_t units = 0;
                 uint64_t often = 0;
                 for (uint64_t u = 0; u < w->span.units; u++) {
-                        units += w->hot[u] >= 1;
+                        units += w->hot[u] >= 1 || w->rest[u] > 0;
                         often += is_hot(w, u);
                 }
                 w->fresh = false;

@@ -20,6 +20,23 @@
 /* Most bytes copied ahead of the program at the freeze: a millisecond. */
 #define AHEAD_BYTES (UINT64_C(4) << 20)
 
+/* A unit with few changes may be worth being watched page by page. If it was, and was written all
+ * over with what it held before, it rests for a while, longer every time: each look costs the
+ * program a fault per page. */
+static void consider_watching(struct watch *w, uint64_t u, bool few_changes)
+{
+        if (!few_changes) {
+                w->tried[u] = w->rest[u] = 0;
+        } else if (w->pages[u] > 0) {
+                w->tried[u] = (uint8_t)min_u64(w->tried[u] + 1u, 4);
+                w->rest[u] = (uint8_t)(4u << w->tried[u]);
+        } else if (w->rest[u] > 0) {
+                w->rest[u]--;
+        } else {
+                w->hot[u] = 0;
+        }
+}
+
 int put_unit(struct engine *e, uint32_t region, uint64_t unit, const uint8_t *from)
 {
         const struct region *r = e->part[region];
@@ -34,9 +51,7 @@ int put_unit(struct engine *e, uint32_t region, uint64_t unit, const uint8_t *fr
                         return rc;
                 changed += rc == 0;
         }
-        /* A unit with few changes is worth being watched page by page. */
-        if (changed * 2 <= end - first)
-                r->watch->hot[unit] = 0;
+        consider_watching(r->watch, unit, changed * 2 <= end - first);
         return 0;
 }
 

@@ -110,9 +110,10 @@ void order_begin_epoch(struct engine *e, struct watch *w)
                         w->last_access[u] = access != ACCESS_NONE ? access : ACCESS_AFTER;
                         w->last_when_ns[u] = UNKNOWN_WHEN;
                 }
-                w->hot[u] = w->dirty[u] && w->mode[u] != MODE_PATCH
-                                    ? (uint8_t)min_u64(w->hot[u] + 1u, 255)
-                                    : 0;
+                bool dense = w->dirty[u] && w->mode[u] != MODE_PATCH;
+                w->hot[u] = dense ? (uint8_t)min_u64(w->hot[u] + 1u, 255) : 0;
+                if (!dense)
+                        w->tried[u] = w->rest[u] = 0;
                 atomic_store_explicit(&s->access[u], ACCESS_NONE, memory_order_relaxed);
                 atomic_store_explicit(&s->when_ns[u], 0, memory_order_relaxed);
                 atomic_store_explicit(&s->written[u], 0, memory_order_relaxed);

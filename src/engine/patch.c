@@ -59,6 +59,8 @@ void patch_candidates(struct watch *w)
                 /* Known page by page: not from a commit that failed, nor by decree. */
                 bool known = w->ops->take && !w->mode[u] && !atomic_load(&w->span.written[u]);
                 uint64_t pages = unit_length(&w->span, u) / PLAT_PAGE;
+                if (!known)
+                        w->pages[u] = 0;
                 w->mode[u] = known && w->pages[u] > 0 && w->pages[u] * UINT64_C(4) <= pages
                                      ? MODE_PATCH
                                      : MODE_KEEP;

@@ -54,9 +54,11 @@ struct watch {
         uint64_t *last_when_ns; /* … and when, relative to that epoch's freeze             */
         uint8_t *earlier;       /* per unit: enum access of the epoch before that one      */
         uint8_t *hot;           /* per unit: epochs in a row in which it was written       */
+        uint8_t *tried;         /* per unit: how often watching it was of no use …         */
+        uint8_t *rest;          /* … and for how many epochs it is not watched therefore   */
         uint8_t *mode;          /* per unit: how this commit captures it, enum mode       */
         uint32_t *place;        /* per unit: position in the flush order                  */
-        uint32_t *pages;        /* per unit: written pages, if the tracker knows           */
+        uint32_t *pages;        /* per unit: written pages; 0: not known                   */
         uint64_t frozen_ns;     /* when it was last captured                               */
         bool captured;          /* by the version being made                               */
         bool protected;         /* by this commit: something has to be opened              */

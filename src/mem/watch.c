@@ -143,7 +143,7 @@ int faults_ready(void)
 static int watch_arrays(struct tracker *t, struct watch *w)
 {
         uint64_t n = max_u64(w->span.units, 1);
-        uint64_t bytes = n * (8 + 8 + 4 + 4 + 4 + 7);
+        uint64_t bytes = n * (8 + 8 + 4 + 4 + 4 + 9);
         uint8_t *p = budget_alloc(t->budget, bytes, "the unit table");
         if (!p)
                 return -ENOMEM;
@@ -159,6 +159,8 @@ static int watch_arrays(struct tracker *t, struct watch *w)
         w->hot = p + n * 32;
         w->mode = p + n * 33;
         w->earlier = p + n * 34;
+        w->tried = p + n * 35;
+        w->rest = p + n * 36;
         memset(w->dirty, 1, n);
         return 0;
 }

@@ -176,7 +176,7 @@ def written_shares(got, name):
 
 def check_diff_apps(path):
     got = load(path, "diff-apps")
-    check_fields(got["summary"].pop("held_back"), DIFF_APPS)
+    check_fields(got["summary"].pop("raw_disk"), DIFF_APPS)
     check_fields(got["summary"], DIFF_APPS)
     for name in ("blast", "particles A", "particles B", "particles A, serialised", "particles B, serialised", "heat"):
         assert written_shares(got, name)["100 %"] > 97, (name, written_shares(got, name))
