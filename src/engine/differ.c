@@ -74,7 +74,8 @@ void differ_learn(struct engine *e)
         const struct draft_result *r = &e->epoch.result;
         e->costs.overlaps = pool_overlaps(e->pool);
         struct diff_sample s = {
-                .hash = {(double)r->hash.ns, (double)r->hash.bytes},
+                .hash = {(double)(r->hash.ns + e->look_ns),
+                         (double)(r->hash.bytes + e->look_bytes)},
                 .first_copy = {(double)r->copy[0].ns, (double)r->copy[0].bytes},
                 .copy = {(double)r->copy[1].ns, (double)r->copy[1].bytes},
                 .rehash = {(double)r->rehash.ns, (double)r->rehash.bytes},

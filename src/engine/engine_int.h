@@ -74,15 +74,23 @@ struct engine {
         const struct region *unprotected; /* found by the freeze; said when it is over */
         int unprotected_code;
 
-        struct diff_costs costs;   /* of what flusher and medium do, as measured */
-        struct diff_work expected; /* of this version                           */
-        double expected_full;      /* bytes, if nothing were compared           */
+        struct diff_costs costs;      /* of what flusher and medium do, as measured */
+        uint64_t look_ns, look_bytes; /* two threads comparing, in this version */
+        struct diff_work expected;    /* of this version                           */
+        double expected_full;         /* bytes, if nothing were compared           */
 
         /* The version whose content the dirty marks are relative to; 0: everything is dirty. */
         uint64_t lineage;
 };
 
-/* epoch.c: returns when all pieces are done, with the first error. */
+/* look.c: which units with this mode hold what an earlier version does; `watch`: they are watched
+ * from before they are read on. */
+enum { LOOK_NONE, LOOK_OTHER, LOOK_SAME };
+void look(struct engine *e, uint32_t region, uint8_t mode, bool watch);
+
+/* epoch.c: the thread that flushes, and helps. */
+int start_flusher(struct engine *e);
+/* Returns when all pieces are done, with the first error. */
 int share_work(struct engine *e, struct shared_work *work);
 
 /* freeze.c */
@@ -90,7 +98,9 @@ int freeze(struct engine *e);
 /* Writes the blocks of a unit into the draft, from `from`. */
 int put_unit(struct engine *e, uint32_t region, uint64_t unit, const uint8_t *from);
 
-/* flush.c: everything that is left of the commit. The lock is not held. */
+/* flush.c: begins to watch a run of units for the next epoch. */
+void watch_run(struct engine *e, struct watch *w, uint64_t first, uint64_t count);
+/* Everything that is left of the commit. The lock is not held. */
 int flush(struct engine *e);
 /* After the last capture, when no handler waits for the flusher any more: other trackers for
  * regions that are written differently now. */

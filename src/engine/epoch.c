@@ -226,7 +226,7 @@ static void wait_idle(struct engine *e)
         pthread_mutex_unlock(&e->lock);
 }
 
-static int start_flusher(struct engine *e)
+int start_flusher(struct engine *e)
 {
         if (e->has_thread)
                 return 0;
@@ -271,6 +271,7 @@ static int begin_version(struct engine *e)
         e->epoch = (struct epoch_stats){.version = 0};
         e->expected = (struct diff_work){.written = 0};
         e->expected_full = 0;
+        e->look_ns = e->look_bytes = 0;
         e->blocked_ns = 0;
         e->frozen_ns = plat->now_ns();
         int rc = e->options.policy == POLICY_SYNC ? 0 : start_flusher(e);

@@ -41,9 +41,9 @@ static bool is_hot(const struct watch *w, uint64_t u)
         return w->rest[u] > 0 || w->hot[u] >= (w->huge || w->fresh ? 1 : 2);
 }
 
-/* Begins to watch a run for the next epoch. Units that are written in every epoch are not watched:
- * they are called written, which saves the program a fault per page. */
-static void watch_run(struct engine *e, struct watch *w, uint64_t first, uint64_t count)
+/* Units that are written in every epoch are not watched: they are called written, which saves the
+ * program a fault per page. */
+void watch_run(struct engine *e, struct watch *w, uint64_t first, uint64_t count)
 {
         for (uint64_t u = first; u < first + count;) {
                 bool hot = is_hot(w, u);
@@ -64,7 +64,7 @@ static void watch_run(struct engine *e, struct watch *w, uint64_t first, uint64_
 static int stage_claimed(struct engine *e, uint32_t region, uint64_t u)
 {
         struct watch *w = e->part[region]->watch;
-        if (e->options.policy == POLICY_SYNC)
+        if (e->options.policy == POLICY_SYNC && w->look[u] == LOOK_NONE)
                 watch_run(e, w, u, 1);
         int rc = put_unit(e, region, u, (const uint8_t *)unit_begin(&w->span, u));
         unit_finish(&w->span, u, UNIT_DONE);
@@ -375,6 +375,9 @@ int flush(struct engine *e)
         for (uint32_t i = 0; c.left > 0 && i < e->part_count; i++)
                 tracker_look_at_pages(&e->tracker, e->part[i]->watch);
         order_plan(e);
+        for (uint32_t i = 0; i < e->part_count && e->options.policy == POLICY_SYNC; i++)
+                if (e->part[i]->watch->ops->traps)
+                        look(e, i, MODE_FLUSH, true);
         while (c.left > 0) {
                 int rc = flush_one(e, &c);
                 if (rc)

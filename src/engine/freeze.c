@@ -44,7 +44,10 @@ int put_unit(struct engine *e, uint32_t region, uint64_t unit, const uint8_t *fr
         uint64_t first = unit * per_unit;
         uint64_t end = min_u64(first + per_unit, region_blocks(&r->desc));
         uint64_t changed = 0;
-        for (uint64_t block = first; block < end; block++) {
+        bool same = r->watch->look[unit] == LOOK_SAME;
+        for (uint64_t block = first; same && block < end; block++)
+                draft_put_same(e->draft, e->part_first + region, block);
+        for (uint64_t block = first; !same && block < end; block++) {
                 int rc = draft_put(e->draft, e->part_first + region, block,
                                    from + (block - first) * r->desc.block_bytes);
                 if (rc < 0)
@@ -188,6 +191,9 @@ static int put_direct(struct engine *e)
 {
         for (uint32_t i = 0; i < e->part_count; i++) {
                 struct watch *w = e->part[i]->watch;
+                memset(w->look, LOOK_NONE, w->span.units);
+                if (!w->ops->traps)
+                        look(e, i, MODE_DIRECT, false);
                 for (uint64_t u = 0; u < w->span.units; u++) {
                         if (w->mode[u] != MODE_DIRECT)
                                 continue;

@@ -56,6 +56,7 @@ struct watch {
         uint8_t *hot;           /* per unit: epochs in a row in which it was written       */
         uint8_t *tried;         /* per unit: how often watching it was of no use …         */
         uint8_t *rest;          /* … and for how many epochs it is not watched therefore   */
+        uint8_t *look;          /* per unit: whether it was found unchanged, enum look     */
         uint8_t *mode;          /* per unit: how this commit captures it, enum mode       */
         uint32_t *place;        /* per unit: position in the flush order                  */
         uint32_t *pages;        /* per unit: written pages; 0: not known                   */

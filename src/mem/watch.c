@@ -143,7 +143,7 @@ int faults_ready(void)
 static int watch_arrays(struct tracker *t, struct watch *w)
 {
         uint64_t n = max_u64(w->span.units, 1);
-        uint64_t bytes = n * (8 + 8 + 4 + 4 + 4 + 9);
+        uint64_t bytes = n * (8 + 8 + 4 + 4 + 4 + 10);
         uint8_t *p = budget_alloc(t->budget, bytes, "the unit table");
         if (!p)
                 return -ENOMEM;
@@ -161,6 +161,7 @@ static int watch_arrays(struct tracker *t, struct watch *w)
         w->earlier = p + n * 34;
         w->tried = p + n * 35;
         w->rest = p + n * 36;
+        w->look = p + n * 37;
         memset(w->dirty, 1, n);
         return 0;
 }

@@ -124,6 +124,7 @@ void diff_outcome(struct diff_choice *d, const struct diff_costs *c, bool checks
         double t = diff_time(&with, c);
         double full = diff_time(&without, c);
         d->share = changed / total;
+        d->same = touched > 0 ? 1 - changed / touched : 0;
         if (t <= full * (1 + MARGIN)) {
                 d->against = 0;
                 d->pause = FIRST_PAUSE;

@@ -103,6 +103,7 @@ struct diff_choice {
         uint32_t left;    /* versions until the next trial                   */
         uint32_t pause;   /* … after the next that does not pay              */
         double share;     /* of the region that changed, last time           */
+        double same;      /* of what was looked at, that had not             */
 };
 void diff_begin(struct diff_choice *d);
 /* For the next version. */

@@ -417,6 +417,20 @@ int draft_put(struct draft *d, uint32_t region, uint64_t block, const void *from
         return 0;
 }
 
+bool draft_same(const struct draft *d, uint32_t region, uint64_t block, const void *from)
+{
+        const struct region_desc *desc = &d->v->regions[region].desc;
+        const struct leaf_entry *old = old_entry(d, region, block);
+        return old && desc->hash != HASH_NONE &&
+               hash_equal(hash_block(desc->hash, from, block_length(desc, block)), old->hash);
+}
+
+void draft_put_same(struct draft *d, uint32_t region, uint64_t block)
+{
+        d->regions[region].result.put_blocks++;
+        share(d, region, block, old_entry(d, region, block));
+}
+
 struct region_result draft_region_result(const struct draft *d, uint32_t region)
 {
         return d->regions[region].result;

@@ -134,6 +134,11 @@ int draft_read_old(struct draft *d, uint32_t region, uint64_t block, void *to);
  * change as soon as this returns; what is written is copied, and its hash is that of the copy. */
 int draft_put(struct draft *d, uint32_t region, uint64_t block, const void *from);
 
+/* Has an earlier version the same content there? Changes nothing: any thread may ask. */
+bool draft_same(const struct draft *d, uint32_t region, uint64_t block, const void *from);
+/* draft_put for a block of which draft_same was true. */
+void draft_put_same(struct draft *d, uint32_t region, uint64_t block);
+
 /* What became of the blocks of a region. */
 struct region_result {
         uint64_t put_blocks;     /* looked at                  */

@@ -1,0 +1,67 @@
+/* look.c: where the program waits for a region to be compared, two threads do it. Which units are
+ * as they were is found out first; the rest of the way is one thread's.
+ *
+ * Nothing is changed but the looks themselves: a block of an earlier version stays what it is. */
+#include "engine/engine_int.h"
+
+#define PIECE_BYTES (UINT64_C(1) << 20)
+#define LEAST_BYTES (UINT64_C(8) << 20)
+
+struct looking {
+        struct engine *e;
+        uint32_t region;
+        uint8_t mode; /* of the units that are meant */
+        bool watch;   /* from before they are read on */
+        uint64_t piece_units;
+};
+
+static bool same_unit(const struct engine *e, uint32_t region, uint64_t u)
+{
+        const struct region *r = e->part[region];
+        uint64_t per_unit = r->watch->span.unit_bytes / r->desc.block_bytes;
+        uint64_t end = min_u64((u + 1) * per_unit, region_blocks(&r->desc));
+        for (uint64_t b = u * per_unit; b < end; b++)
+                if (!draft_same(e->draft, e->part_first + region, b,
+                                (const uint8_t *)r->ptr + b * r->desc.block_bytes))
+                        return false;
+        return true;
+}
+
+static int look_at(void *arg, uint64_t piece)
+{
+        const struct looking *l = arg;
+        struct watch *w = l->e->part[l->region]->watch;
+        uint64_t end = min_u64((piece + 1) * l->piece_units, w->span.units);
+        for (uint64_t u = piece * l->piece_units; u < end; u++) {
+                if (w->mode[u] != l->mode)
+                        continue;
+                if (l->watch)
+                        watch_run(l->e, w, u, 1);
+                w->look[u] = same_unit(l->e, l->region, u) ? LOOK_SAME : LOOK_OTHER;
+        }
+        return 0;
+}
+
+/* It pays where most of what is looked at is expected to be unchanged; the rest is hashed again. */
+static bool worth_it(const struct region *r)
+{
+        return r->compared && r->differ.same > 0.5 && r->desc.bytes >= LEAST_BYTES;
+}
+
+void look(struct engine *e, uint32_t region, uint8_t mode, bool watch)
+{
+        struct region *r = e->part[region];
+        memset(r->watch->look, LOOK_NONE, r->watch->span.units);
+        if (!worth_it(r) || start_flusher(e))
+                return;
+        struct looking l = {e, region, mode, watch,
+                            max_u64(PIECE_BYTES / r->watch->span.unit_bytes, 1)};
+        struct shared_work work = {
+                .run = look_at, .arg = &l, .pieces = div_up(r->watch->span.units, l.piece_units)};
+        uint64_t start = plat->now_ns();
+        (void)share_work(e, &work);
+        e->look_ns += plat->now_ns() - start;
+        for (uint64_t u = 0; u < r->watch->span.units; u++)
+                if (r->watch->look[u] == LOOK_SAME)
+                        e->look_bytes += unit_length(&r->watch->span, u);
+}
