@@ -155,7 +155,7 @@ static void say_model(const struct changes *c, const struct history *h, uint32_t
         say("Hashing (%s) runs at %s/s here. %s", hash_kind_name(kind),
             size_text((uint64_t)(1e9 / hash)).s,
             kind == HASH_NONE ? "The blocks of this version were not hashed."
-                              : "Blocks are hashed once, and the hash is also their checksum.");
+                              : "The hash of a block is also its checksum.");
         if (h->write > 0) {
                 struct diff_costs costs = {.hash = hash, .write = h->write};
                 double change = 100 * diff_relative(share, &costs);
@@ -194,8 +194,9 @@ static void say_advice(const struct changes *c)
         if (share < 90)
                 say("Advice: leave diff = auto. It saves %.0f %% of the bytes.", 100 - share);
         else if (hashed)
-                say("Advice: leave diff = auto. Nearly everything changes, so it saves little, but "
-                    "with checksums it costs nothing more either.");
+                say("Advice: leave diff = auto. Nearly everything changes, so it saves little; it "
+                    "is "
+                    "given up where that costs time.");
         else
                 say("Advice: diff = off. Nearly everything changes, and without checksums the hash "
                     "is "

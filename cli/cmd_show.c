@@ -13,6 +13,7 @@ static void put_region(struct json *j, const struct region_desc *d)
         json_numbers(j, "shape", d->dims, d->ndims);
         json_number(j, "bytes", d->bytes);
         json_number(j, "block_bytes", d->block_bytes);
+        json_text(j, "hash", hash_kind_name(d->hash));
         json_number(j, "blocks", region_blocks(d));
         if (d->global) {
                 json_numbers(j, "global_shape", d->global_dims, d->ndims);

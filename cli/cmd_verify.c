@@ -20,8 +20,8 @@ struct verify {
         uint32_t count;
         struct damages damages;
         struct progress progress;
-        uint64_t blocks;
-        uint32_t region; /* being read, of … */
+        uint64_t blocks, unchecked; /* of those, without a checksum */
+        uint32_t region;            /* being read, of … */
         struct finding *now;
 };
 
@@ -29,6 +29,7 @@ static int on_block(void *arg, uint64_t block, const void *data, uint32_t bytes)
 {
         struct verify *w = arg;
         w->blocks++;
+        w->unchecked += w->now->v->regions[w->region].desc.hash == HASH_NONE;
         if (!data) {
                 w->now->lost[w->region]++;
                 damages_add_block(&w->damages, &w->source, w->now->v, w->region, block);
@@ -138,6 +139,7 @@ static void print_json(const struct verify *w, const struct pool_state *state, b
         json_bool(&j, "good", good);
         json_number(&j, "blocks", w->blocks);
         json_number(&j, "blocks_damaged", w->damages.blocks);
+        json_number(&j, "blocks_without_checksum", w->unchecked);
         json_number(&j, "not_listed", w->damages.left_out);
         state_json(&j, state);
         json_open(&j, "versions", '[');
@@ -183,6 +185,11 @@ static void print_text(const struct verify *w, const struct pool_state *state, b
                 bad += w->findings[i].bad;
         if (w->damages.left_out)
                 say("... and %" PRIu64 " more that are not listed", w->damages.left_out);
+        if (w->unchecked)
+                say("%" PRIu64
+                    " blocks have no checksum (option checksum = no): they were read, not "
+                    "checked",
+                    w->unchecked);
         if (good)
                 say("%s: good, %" PRIu32 " version%s, %" PRIu64 " blocks", w->source.path, w->count,
                     w->count == 1 ? "" : "s", w->blocks);

@@ -32,7 +32,7 @@ def test_words():
 
 def test_nearly_everything():
     make(98)
-    assert "costs nothing more either" in expect(0, "advise", "diff", "a.pool", err="").out
+    assert "given up where that costs time" in expect(0, "advise", "diff", "a.pool", err="").out
     make(98, checksum="no", diff="off")
     assert "diff = off" in expect(0, "advise", "diff", "a.pool", err="").out
     make(98, hash="md5")

@@ -10,9 +10,9 @@ import threading
 from cli_harness import F64, TOP, U8, Maker, belay, expect, flip, main, place_of, reader
 
 
-def make(path="a.pool"):
+def make(path="a.pool", **options):
     """Two versions of u (64 blocks) and big (1500 blocks, two leaves); in version 2 one block of u differs."""
-    m = Maker(path)
+    m = Maker(path, **options)
     m.region("u", F64, [32, 32])
     m.fill("u", 1, 32 * 32 * 8)
     m.region("big", U8, [1500 * 128])
@@ -34,6 +34,18 @@ a.pool: good, 2 versions, 3128 blocks
     assert got["good"] and got["blocks"] == 1564 and got["blocks_damaged"] == 0
     assert got["versions"] == [{"version": 2, "good": True, "regions": [
         {"name": "u", "blocks": 64, "blocks_good": 64}, {"name": "big", "blocks": 1500, "blocks_good": 1500}]}]
+
+
+def test_without_checksums():
+    """Nothing can be said about them, and that is said."""
+    make(checksum="no", diff="off")
+    flip("a.pool", place_of("a.pool", 2, "u", block=17) + 3)
+    expect(0, "verify", "a.pool", err="", out="""version 1: good, 195.5 KiB in 2 regions
+version 2: good, 195.5 KiB in 2 regions
+3128 blocks have no checksum (option checksum = no): they were read, not checked
+a.pool: good, 2 versions, 3128 blocks
+""")
+    assert expect(0, "verify", "a.pool", "--json").json()["blocks_without_checksum"] == 3128
 
 
 def test_block():

@@ -72,7 +72,8 @@ wave         c128     2 x 1 x 2 x 1   64 B  128 B       1  -
     got = expect(0, "show", "a.pool", "--json", "--version", "1").json()
     assert got["versions"] == [1, 2] and got["version"]["version"] == 1
     assert got["version"]["regions"][0] == {
-        "name": "temperature", "type": "f64", "element_bytes": 8, "shape": [4, 8], "bytes": 256, "block_bytes": 128,
+        "name": "temperature", "type": "f64", "element_bytes": 8, "shape": [4, 8], "bytes": 256,
+        "block_bytes": 128, "hash": "xxh3",
         "blocks": 2, "global_shape": [8, 8], "global_start": [4, 0]}
     expect(2, "show", "a.pool", "--version", "9",
            err="belay: pool 'a.pool' has no version 9; `belay ls` lists them\n")
