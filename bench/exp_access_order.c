@@ -17,9 +17,8 @@
 #define PIECE      (256u << 10) /* a unit */
 #define ITERATIONS 39u
 #define INTERVAL   10u
-#define DISTURBED                                                                                  \
-        3u         /* iterations after a checkpoint: the flush is over, and all was written again */
-#define PASSES 10u /* over a piece at a time: much more work for each than a fault is */
+#define DISTURBED  2u  /* iterations after a checkpoint: the flush ends in the second */
+#define PASSES     10u /* over a piece at a time: much more work for each than a fault is */
 /* A flush lasts as long as so many iterations. The program writes all of its state in each, so the
  * first one after a checkpoint cannot end before all but the copy buffer is flushed, in whatever
  * order: of what a synchronous write costs, no order saves more than one iteration and the buffer,

@@ -427,8 +427,11 @@ bool draft_same(const struct draft *d, uint32_t region, uint64_t block, const vo
 
 void draft_put_same(struct draft *d, uint32_t region, uint64_t block)
 {
+        const struct leaf_entry *old = old_entry(d, region, block);
+        if (!old)
+                return;
         d->regions[region].result.put_blocks++;
-        share(d, region, block, old_entry(d, region, block));
+        share(d, region, block, old);
 }
 
 struct region_result draft_region_result(const struct draft *d, uint32_t region)
