@@ -60,7 +60,9 @@ static void move(struct course *c, uint64_t bytes)
 static void change(struct course *c)
 {
         checkpoint(c, "first", c->bytes);
-        memcpy(c->memory, stress_copy(c->memory, c->bytes), c->bytes);
+        uint8_t *same = stress_copy(c->memory, c->bytes);
+        memcpy(c->memory, same, c->bytes);
+        free(same);
         checkpoint(c, "rewritten", 0);
         c->memory[5]++;
         c->memory[100 * BLOCK]++;
