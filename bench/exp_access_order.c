@@ -7,7 +7,7 @@
  * pool has been used before, so that no run pays for its growth. The
  * time is that of the whole program, until its last version is complete. The increase is three
  * times what the median checkpoint costs: its call, and what the DISTURBED iterations after it take
- * longer than the median of the other ones in the same run. From one run to the next, and from one
+ * longer than the median of the calm ones next to them. From one run to the next, and from one
  * iteration to the next, the speed of a shared machine changes by more than is to be measured. */
 #include "exp.h"
 #include "work.h"
@@ -18,6 +18,7 @@
 #define ITERATIONS 39u
 #define INTERVAL   10u
 #define DISTURBED  2u  /* iterations after a checkpoint: the flush ends in the second */
+#define NEAR       3u  /* calm iterations on each side that they are compared with */
 #define PASSES     10u /* over a piece at a time: much more work for each than a fault is */
 /* A flush lasts as long as so many iterations. The program writes all of its state in each, so the
  * first one after a checkpoint cannot end before all but the copy buffer is flushed, in whatever
@@ -104,20 +105,27 @@ struct costs {
         double iteration[ITERATIONS], call[ITERATIONS];
 };
 
+/* What an iteration takes round about number i, the disturbed ones from i on left out: the speed of
+ * a shared machine changes within a run, too. */
+static double usual(const struct costs *c, unsigned i)
+{
+        double calm[2 * NEAR];
+        unsigned count = 0;
+        for (unsigned k = 0; k < NEAR; k++) {
+                calm[count++] = c->iteration[i - 1 - k];
+                calm[count++] = c->iteration[i + DISTURBED + k];
+        }
+        return work_median(calm, count);
+}
+
 static double increase(const struct costs *c)
 {
-        double calm[ITERATIONS];
         double each[ITERATIONS / INTERVAL];
-        unsigned calm_count = 0;
         unsigned count = 0;
-        for (unsigned i = 0; i < ITERATIONS; i++)
-                if (i < INTERVAL || i % INTERVAL >= DISTURBED)
-                        calm[calm_count++] = c->iteration[i];
-        double usual = work_median(calm, calm_count);
         for (unsigned i = INTERVAL; i < ITERATIONS; i += INTERVAL) {
                 double cost = c->call[i - 1];
                 for (unsigned k = 0; k < DISTURBED; k++)
-                        cost += c->iteration[i + k] - usual;
+                        cost += c->iteration[i + k] - usual(c, i);
                 each[count++] = cost;
         }
         return work_median(each, count) * count;
