@@ -87,6 +87,9 @@ void triggers_settle(struct belay *b);
 int context_check(const struct belay *b);
 void context_stats(struct belay *b, struct belay_stats *out);
 
+/* registry.c: -ENOENT with a text if there is no such region. */
+int registry_find(struct belay *b, const char *name, struct region **out);
+
 #pragma GCC visibility pop
 
 #endif

@@ -142,16 +142,10 @@ int belay_begin(struct belay *b)
 
 int belay_add(struct belay *b, const char *name)
 {
-        int rc = context_check(b);
-        if (rc == 0 && !name)
-                rc = err_set(-EINVAL, "the name of the region is NULL");
+        struct region *r;
+        int rc = registry_find(b, name, &r);
         if (rc)
                 return rc;
-        char shown[64];
-        struct region *r = region_find(&b->regions, name);
-        if (!r)
-                return err_set(-ENOENT, "there is no region '%s'",
-                               printable(name, shown, sizeof(shown)));
         uint64_t began_ns = plat->now_ns();
         rc = engine_add(b->engine, r);
         b->blocked_ns += plat->now_ns() - began_ns;

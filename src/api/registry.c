@@ -12,16 +12,24 @@ static int check_name(const struct belay *b, const char *name)
         return name ? 0 : err_set(-EINVAL, "the name of the region is NULL");
 }
 
-static int find(struct belay *b, const char *name, bool owned, struct region **out)
+int registry_find(struct belay *b, const char *name, struct region **out)
 {
+        char shown[64];
         int rc = check_name(b, name);
         if (rc)
                 return rc;
-        char shown[64];
-        struct region *r = region_find(&b->regions, name);
-        if (!r)
-                return err_set(-ENOENT, "there is no region '%s'",
-                               printable(name, shown, sizeof(shown)));
+        *out = region_find(&b->regions, name);
+        return *out ? 0
+                    : err_set(-ENOENT, "there is no region '%s'",
+                              printable(name, shown, sizeof(shown)));
+}
+
+static int find(struct belay *b, const char *name, bool owned, struct region **out)
+{
+        struct region *r;
+        int rc = registry_find(b, name, &r);
+        if (rc)
+                return rc;
         if (r->owned != owned)
                 return err_set(-EINVAL, "region '%s' is %s", r->desc.name,
                                owned ? "attached memory: use belay_move and belay_detach"

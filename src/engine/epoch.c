@@ -267,6 +267,9 @@ static int freeze_failed(struct engine *e, int rc)
 
 static int begin_version(struct engine *e)
 {
+        int rc = engine_whole(e);
+        if (rc)
+                return rc;
         wait_idle(e);
         e->epoch = (struct epoch_stats){.version = 0};
         e->expected = (struct diff_work){.written = 0};
@@ -274,8 +277,10 @@ static int begin_version(struct engine *e)
         e->look_ns = e->look_bytes = 0;
         e->blocked_ns = 0;
         e->frozen_ns = plat->now_ns();
-        int rc = e->options.policy == POLICY_SYNC ? 0 : start_flusher(e);
-        return rc ? rc : draft_begin(e->pool, &e->draft);
+        rc = e->options.policy == POLICY_SYNC ? 0 : start_flusher(e);
+        if (rc == 0)
+                rc = draft_begin(e->pool, &e->draft);
+        return rc ? freeze_failed(e, rc) : 0;
 }
 
 static int part_room(struct engine *e, uint32_t count)
@@ -315,6 +320,8 @@ static int capture_part(struct engine *e, bool last)
 /* Regions that are not in the version yet. */
 static int capture_rest(struct engine *e)
 {
+        bool pieces = e->open;
+        e->open = false;
         int rc = part_room(e, e->regions->count);
         if (rc)
                 return freeze_failed(e, rc);
@@ -322,21 +329,17 @@ static int capture_rest(struct engine *e)
         for (uint32_t i = 0; i < e->regions->count; i++) {
                 struct region *r = e->regions->list[i];
                 /* One that was freed and made again is in it as it was before. */
-                if (!r->in_draft && !(e->open && draft_knows(e->draft, r->desc.name)))
+                if (!r->in_draft && !(pieces && draft_knows(e->draft, r->desc.name)))
                         e->part[e->part_count++] = r;
         }
-        e->open = false;
         return capture_part(e, true);
 }
 
 int engine_checkpoint(struct engine *e, uint64_t *version)
 {
-        int rc = engine_whole(e);
+        int rc = begin_version(e);
         if (rc)
                 return rc;
-        rc = begin_version(e);
-        if (rc)
-                return freeze_failed(e, rc);
         uint64_t number = draft_number(e->draft);
         rc = capture_rest(e);
         if (rc == 0)
@@ -352,12 +355,9 @@ int engine_whole(const struct engine *e)
 
 int engine_begin(struct engine *e)
 {
-        int rc = engine_whole(e);
+        int rc = begin_version(e);
         if (rc)
                 return rc;
-        rc = begin_version(e);
-        if (rc)
-                return freeze_failed(e, rc);
         pthread_mutex_lock(&e->lock);
         e->last =
                 (struct version_status){.version = draft_number(e->draft), .state = STATE_FLUSHING};
