@@ -7,8 +7,8 @@
  * pool has been used before, so that no run pays for its growth. The
  * time is that of the whole program, until its last version is complete. The increase is three
  * times what the median checkpoint costs: its call, and what the DISTURBED iterations after it take
- * longer than the median of the calm ones next to them. From one run to the next, and from one
- * iteration to the next, the speed of a shared machine changes by more than is to be measured. */
+ * longer than the calm ones of the same run. From one run to the next, and from one iteration to
+ * the next, the speed of a shared machine changes by more than is to be measured. */
 #include "exp.h"
 #include "work.h"
 #include <stdlib.h>
@@ -18,7 +18,6 @@
 #define ITERATIONS 39u
 #define INTERVAL   10u
 #define DISTURBED  2u  /* iterations after a checkpoint: the flush ends in the second */
-#define NEAR       3u  /* calm iterations on each side that they are compared with */
 #define PASSES     10u /* over a piece at a time: much more work for each than a fault is */
 /* A flush lasts as long as so many iterations. The program writes all of its state in each, so the
  * first one after a checkpoint cannot end before all but the copy buffer is flushed, in whatever
@@ -105,17 +104,24 @@ struct costs {
         double iteration[ITERATIONS], call[ITERATIONS];
 };
 
-/* What an iteration takes round about number i, the disturbed ones from i on left out: the speed of
- * a shared machine changes within a run, too. */
-static double usual(const struct costs *c, unsigned i)
+static int compare(const void *a, const void *b)
 {
-        double calm[2 * NEAR];
+        const double *x = a;
+        const double *y = b;
+        return (*x > *y) - (*x < *y);
+}
+
+/* What an iteration takes that no checkpoint disturbs: the lower quartile, since whatever else the
+ * machine has to do only ever makes one longer. */
+static double usual(const struct costs *c)
+{
+        double calm[ITERATIONS];
         unsigned count = 0;
-        for (unsigned k = 0; k < NEAR; k++) {
-                calm[count++] = c->iteration[i - 1 - k];
-                calm[count++] = c->iteration[i + DISTURBED + k];
-        }
-        return work_median(calm, count);
+        for (unsigned i = 0; i < ITERATIONS; i++)
+                if (i < INTERVAL || i % INTERVAL >= DISTURBED)
+                        calm[count++] = c->iteration[i];
+        qsort(calm, count, sizeof(*calm), compare);
+        return calm[count / 4];
 }
 
 static double increase(const struct costs *c)
@@ -125,7 +131,7 @@ static double increase(const struct costs *c)
         for (unsigned i = INTERVAL; i < ITERATIONS; i += INTERVAL) {
                 double cost = c->call[i - 1];
                 for (unsigned k = 0; k < DISTURBED; k++)
-                        cost += c->iteration[i + k] - usual(c, i);
+                        cost += c->iteration[i + k] - usual(c);
                 each[count++] = cost;
         }
         return work_median(each, count) * count;

@@ -122,10 +122,11 @@ int patch_room(struct engine *e);
 /* Around collect: remembers which units were dirty before; then sets the mode to MODE_PATCH or
  * MODE_KEEP. */
 void patch_carry(struct watch *w);
-void patch_candidates(struct watch *w);
-/* Is there room for the written pages of all candidates? */
+void patch_candidates(const struct engine *e, struct watch *w);
+/* Is there room for copies of the written pages of all candidates? */
 bool patch_fits(const struct engine *e);
-int patch_copy(struct engine *e);
+/* Copies those pages or, with policy sync, stages their blocks. */
+int patch_take(struct engine *e);
 /* Stages what belongs to one copied page; 0 when there is none left, else 1. */
 int patch_step(struct engine *e);
 void patch_abandon(struct engine *e);

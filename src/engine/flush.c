@@ -141,6 +141,8 @@ static bool next_planned(struct engine *e, struct cursor *c, uint32_t *region, u
 static void open_run(struct engine *e, struct watch *w, uint64_t first, uint64_t count)
 {
         watch_run(e, w, first, count);
+        if (w->runs)
+                call_written(w, first, count);
         if (!units_open(&w->span, first, count, w->ops->take != NULL))
                 atomic_store(&w->span.stuck, true);
         memset(w->mode + first, MODE_OPENED, count);

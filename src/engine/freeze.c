@@ -2,7 +2,7 @@
  * is captured, protect what is flushed later.
  *
  *   KEEP    not written since the version before, which has it: nothing to do
- *   PATCH   few of its pages were written: those are copied (patch.c)
+ *   PATCH   few of its pages were written: only those count (patch.c)
  *   DIRECT  staged right here: cannot be protected (edges, small or untracked regions), or too
  * little to be worth it FLUSH   protected, and captured by the flusher or, if the program is
  * faster, by the fault handler */
@@ -137,7 +137,7 @@ static int collect(struct engine *e)
                         return err_set(rc, "region '%s': what was written cannot be found out: %s",
                                        e->part[i]->desc.name, code_text(rc));
                 e->epoch.scanned_bytes += w->ops->scans ? w->span.bytes : 0;
-                patch_candidates(w);
+                patch_candidates(e, w);
                 order_begin_epoch(e, w);
                 w->protected = false;
                 w->captured = true;
@@ -403,8 +403,8 @@ static int freeze_held(struct engine *e)
         guard_begin(&e->tracker.guard);
         /* In this order: what is staged is watched anew, and so may be a page that it shares with a
          * unit whose written pages are looked up here. */
-        rc = patch_copy(e);
         uint64_t start = plat->now_ns();
+        rc = patch_take(e);
         if (rc == 0)
                 rc = put_direct(e);
         e->epoch.flush_ns += plat->now_ns() - start;

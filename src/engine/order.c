@@ -1,38 +1,17 @@
-/* order.c: in which order units are flushed (Algorithm 4 of the AI-Ckpt paper, over units).
+/* order.c: in which order units are flushed: as the program wrote them first in the epoch before.
  *
- * What the order achieved once must not count against it: a unit that was flushed in time was not
- * met, and would come last the next time. So the worse of two epochs counts.
+ * The paper (Algorithm 4) puts units whose first write had to wait before those that were copied,
+ * and those before the ones that were flushed in time. What kind of write a unit meets depends on
+ * the order before, though, so the order turns over from one epoch to the next. The time of the
+ * write says the same and does not depend on it (docs/design/0005).
  *
- * The plan is sorted once per commit: units whose first write met the worst interference last time
- * come first, and among those the ones that were written earliest. What the program does during the
- * commit overrides it unit by unit (flush.c). Times are relative to the freeze, so epochs of
- * different length compare. */
+ * The plan is sorted once per commit. What the program does during the commit overrides it unit by
+ * unit (flush.c). Times are relative to the freeze, so epochs of different length compare. */
 #include "engine/engine_int.h"
-
-static uint64_t class_of(uint8_t access)
-{
-        switch (access) {
-        case ACCESS_WAIT:
-                return 0;
-        case ACCESS_COW:
-                return 1;
-        case ACCESS_AVOIDED:
-                return 2;
-        case ACCESS_AFTER:
-                return 3;
-        default:
-                return 4;
-        }
-}
 
 bool order_knows(const struct watch *w, uint64_t u)
 {
         return w->last_access[u] != ACCESS_NONE && w->last_when_ns[u] != UNKNOWN_WHEN;
-}
-
-static uint64_t worst_class(const struct watch *w, uint64_t u)
-{
-        return min_u64(class_of(w->last_access[u]), class_of(w->earlier[u]));
 }
 
 static uint64_t key_of(const struct engine *e, const struct target *t, uint64_t index)
@@ -40,12 +19,10 @@ static uint64_t key_of(const struct engine *e, const struct target *t, uint64_t 
         const struct watch *w = e->part[t->region]->watch;
         if (e->options.policy != POLICY_ADAPTIVE)
                 return index;
-        /* Following the program needs one sequence, not one per class. */
-        uint64_t class = e->options.follow ? (w->last_access[t->unit] == ACCESS_NONE)
-                                           : worst_class(w, t->unit);
-        uint64_t when = w->last_access[t->unit] == ACCESS_NONE ? 0 : w->last_when_ns[t->unit];
+        bool written = w->last_access[t->unit] != ACCESS_NONE;
+        uint64_t when = written ? w->last_when_ns[t->unit] : 0;
         when += when == 0 || when == UNKNOWN_WHEN ? index : 0;
-        return class << 60 | (when & ((UINT64_C(1) << 60) - 1));
+        return (written ? 0 : UINT64_C(1) << 60) | (when & ((UINT64_C(1) << 60) - 1));
 }
 
 static void sift(struct target *a, uint64_t root, uint64_t count)
@@ -98,7 +75,6 @@ void order_begin_epoch(struct engine *e, struct watch *w)
                 uint8_t access = atomic_load(&s->access[u]);
                 uint64_t when = atomic_load(&s->when_ns[u]);
                 e->epoch.after += access == ACCESS_AFTER || (access == ACCESS_NONE && w->dirty[u]);
-                w->earlier[u] = w->last_access[u];
                 if (access != ACCESS_NONE && when != 0) {
                         w->last_access[u] = access;
                         w->last_when_ns[u] = when > before_ns ? when - before_ns : 0;

@@ -9,7 +9,10 @@
  *   freeze   take: which pages were written, and watch them anew, in one step; copy them
  *   flusher  read the block ─ lay the copies over it ─ was any other page written? ─► the old block
  *
- * Copies lie in slots of the copy buffer, in order of address, and go back as they are used. */
+ * Copies lie in slots of the copy buffer, in order of address, and go back as they are used.
+ *
+ * With policy sync the program waits, and nothing is copied: the blocks that written pages lie in
+ * are staged at once. */
 #include "engine/engine_int.h"
 #include <errno.h>
 
@@ -53,17 +56,19 @@ void patch_carry(struct watch *w)
         memcpy(w->mode, w->dirty, w->span.units);
 }
 
-void patch_candidates(struct watch *w)
+void patch_candidates(const struct engine *e, struct watch *w)
 {
+        /* When more pages than this were written, the unit is captured as a whole, and if that goes
+         * on it is not watched any more: a fault per page costs more than to hash all of it. */
+        uint64_t part = e->options.policy == POLICY_SYNC ? 2 : 4;
         for (uint64_t u = 0; u < w->span.units; u++) {
                 /* Known page by page: not from a commit that failed, nor by decree. */
                 bool known = w->ops->take && !w->mode[u] && !atomic_load(&w->span.written[u]);
                 uint64_t pages = unit_length(&w->span, u) / PLAT_PAGE;
                 if (!known)
                         w->pages[u] = 0;
-                w->mode[u] = known && w->pages[u] > 0 && w->pages[u] * UINT64_C(4) <= pages
-                                     ? MODE_PATCH
-                                     : MODE_KEEP;
+                w->mode[u] = known && w->pages[u] > 0 && w->pages[u] * part <= pages ? MODE_PATCH
+                                                                                     : MODE_KEEP;
         }
 }
 
@@ -71,7 +76,7 @@ bool patch_fits(const struct engine *e)
 {
         uint64_t pages = 0;
         if (e->options.policy == POLICY_SYNC)
-                return false;
+                return true;
         for (uint32_t i = 0; i < e->part_count; i++) {
                 const struct watch *w = e->part[i]->watch;
                 for (uint64_t u = 0; u < w->span.units; u++)
@@ -88,11 +93,24 @@ static uint8_t *copy_of(const struct engine *e, uint64_t i)
         return g->slots + e->patches[i].slot * g->slot_bytes + i % pages_per_slot(e) * PLAT_PAGE;
 }
 
-/* The units that a page lies in, [*first, *end). */
-static void units_of(const struct span *s, uintptr_t page, uint64_t *first, uint64_t *end)
+/* The units that [low, high) lies in, [*first, *end). */
+static void units_of(const struct span *s, uintptr_t low, uintptr_t high, uint64_t *first,
+                     uint64_t *end)
 {
-        *first = (max_u64(page, s->start) - s->start) / s->unit_bytes;
-        *end = (min_u64(page + PLAT_PAGE, s->start + s->bytes) - 1 - s->start) / s->unit_bytes + 1;
+        *first = (max_u64(low, s->start) - s->start) / s->unit_bytes;
+        *end = (min_u64(high, s->start + s->bytes) - 1 - s->start) / s->unit_bytes + 1;
+}
+
+/* Pages may have been written since it was decided that their unit is clean. */
+static void call_dirty(struct watch *w, uintptr_t low, uintptr_t high)
+{
+        uint64_t u;
+        uint64_t end;
+        for (units_of(&w->span, low, high, &u, &end); u < end; u++)
+                if (w->mode[u] == MODE_KEEP) {
+                        w->mode[u] = MODE_PATCH;
+                        w->dirty[u] = 1;
+                }
 }
 
 /* There was no room for a page: its units are flushed as a whole. */
@@ -101,7 +119,7 @@ static void give_up(struct engine *e, uint32_t region, uintptr_t page)
         struct watch *w = e->part[region]->watch;
         uint64_t u;
         uint64_t end;
-        for (units_of(&w->span, page, &u, &end); u < end; u++) {
+        for (units_of(&w->span, page, page + PLAT_PAGE, &u, &end); u < end; u++) {
                 if (w->mode[u] != MODE_PATCH && w->mode[u] != MODE_KEEP)
                         continue;
                 w->mode[u] = MODE_FLUSH;
@@ -125,28 +143,64 @@ static void copy_page(struct engine *e, uint32_t region, uintptr_t page)
         e->patches[i] = (struct patch){page, region, (uint32_t)slot};
         e->patch_count++;
         memcpy(copy_of(e, i), (const void *)page, PLAT_PAGE);
-        uint64_t u;
-        uint64_t end;
-        for (units_of(&w->span, page, &u, &end); u < end; u++)
-                if (w->mode[u] == MODE_KEEP) { /* written since it was looked at */
-                        w->mode[u] = MODE_PATCH;
-                        w->dirty[u] = 1;
-                }
+        call_dirty(w, page, page + PLAT_PAGE);
 }
 
-static int copy_run(struct engine *e, uint32_t region, uint64_t first, uint64_t count)
+/* Block numbers [*first, *end) of the region that have bytes in [low, high). */
+static void blocks_of(const struct region *r, uintptr_t low, uintptr_t high, uint64_t *first,
+                      uint64_t *end)
 {
-        struct watch *w = e->part[region]->watch;
+        uintptr_t start = (uintptr_t)r->ptr;
+        *first = (max_u64(low, start) - start) / r->desc.block_bytes;
+        *end = (min_u64(high, start + r->desc.bytes) - 1 - start) / r->desc.block_bytes + 1;
+}
+
+static bool wants_block(const struct engine *e, uint32_t region, uint64_t block)
+{
+        const struct region *r = e->part[region];
+        uint64_t per_unit = r->watch->span.unit_bytes / r->desc.block_bytes;
+        return r->watch->mode[block / per_unit] == MODE_PATCH &&
+               !draft_has(e->draft, e->part_first + region, block);
+}
+
+/* Written pages [low, high), which are watched again, while the program waits. */
+static int put_pages(struct engine *e, uint32_t region, uintptr_t low, uintptr_t high)
+{
+        const struct region *r = e->part[region];
+        uint64_t b;
+        uint64_t end;
+        int rc = 0;
+        call_dirty(r->watch, low, high);
+        for (blocks_of(r, low, high, &b, &end); rc >= 0 && b < end; b++)
+                if (wants_block(e, region, b))
+                        rc = draft_put(e->draft, e->part_first + region, b,
+                                       (const uint8_t *)r->ptr + b * r->desc.block_bytes);
+        return rc < 0 ? rc : 0;
+}
+
+static int take_pages(struct engine *e, uint32_t region, struct plat_range range)
+{
+        if (e->options.policy == POLICY_SYNC)
+                return put_pages(e, region, range.start, range.end);
+        for (uint64_t p = range.start; p < range.end; p += PLAT_PAGE)
+                copy_page(e, region, p);
+        return 0;
+}
+
+static int take_run(struct engine *e, uint32_t region, uint64_t first, uint64_t count)
+{
+        const struct region *r = e->part[region];
         uint64_t at = 0;
         int n;
+        int rc = 0;
         do {
-                n = w->ops->take(&e->tracker, w, first, count, &at);
-                for (int i = 0; i < n; i++)
-                        for (uint64_t p = e->tracker.ranges[i].start; p < e->tracker.ranges[i].end;
-                             p += PLAT_PAGE)
-                                copy_page(e, region, p);
-        } while (n > 0);
-        return n;
+                n = r->watch->ops->take(&e->tracker, r->watch, first, count, &at);
+                for (int i = 0; rc == 0 && i < n; i++)
+                        rc = take_pages(e, region, e->tracker.ranges[i]);
+        } while (rc == 0 && n > 0);
+        return n < 0 ? err_set(n, "region '%s': what was written cannot be found out: %s",
+                               r->desc.name, code_text(n))
+                     : rc;
 }
 
 static bool in_run(const struct watch *w, uint64_t u)
@@ -154,7 +208,7 @@ static bool in_run(const struct watch *w, uint64_t u)
         return w->mode[u] == MODE_PATCH || w->mode[u] == MODE_KEEP;
 }
 
-static int copy_region(struct engine *e, uint32_t region)
+static int take_region(struct engine *e, uint32_t region)
 {
         const struct watch *w = e->part[region]->watch;
         for (uint64_t u = 0; u < w->span.units;) {
@@ -162,20 +216,19 @@ static int copy_region(struct engine *e, uint32_t region)
                 bool any = false;
                 for (; end < w->span.units && in_run(w, end); end++)
                         any |= w->mode[end] == MODE_PATCH;
-                int rc = any ? copy_run(e, region, u, end - u) : 0;
-                if (rc < 0)
-                        return err_set(rc, "region '%s': what was written cannot be found out: %s",
-                                       e->part[region]->desc.name, code_text(rc));
+                int rc = any ? take_run(e, region, u, end - u) : 0;
+                if (rc)
+                        return rc;
                 u = max_u64(end, u + 1);
         }
         return 0;
 }
 
-int patch_copy(struct engine *e)
+int patch_take(struct engine *e)
 {
         e->patch_count = e->patch_used = 0;
         for (uint32_t i = 0; i < e->part_count; i++) {
-                int rc = e->part[i]->watch->ops->take ? copy_region(e, i) : 0;
+                int rc = e->part[i]->watch->ops->take ? take_region(e, i) : 0;
                 if (rc)
                         return rc;
         }
@@ -241,15 +294,12 @@ int patch_step(struct engine *e)
                 return 0;
         uint64_t i = e->patch_used++;
         const struct patch *p = &e->patches[i];
-        const struct region *r = e->part[p->region];
-        uint64_t size = r->desc.block_bytes;
-        uint64_t per_unit = r->watch->span.unit_bytes / size;
-        uintptr_t start = (uintptr_t)r->ptr;
-        uint64_t last = (min_u64(p->page + PLAT_PAGE, start + r->desc.bytes) - 1 - start) / size;
+        uint64_t b;
+        uint64_t end;
         int rc = 0;
-        for (uint64_t b = (max_u64(p->page, start) - start) / size; rc == 0 && b <= last; b++)
-                if (r->watch->mode[b / per_unit] == MODE_PATCH &&
-                    !draft_has(e->draft, e->part_first + p->region, b))
+        for (blocks_of(e->part[p->region], p->page, p->page + PLAT_PAGE, &b, &end);
+             rc == 0 && b < end; b++)
+                if (wants_block(e, p->region, b))
                         rc = put_block(e, i, b);
         if ((i + 1) % pages_per_slot(e) == 0 || i + 1 == e->patch_count)
                 slot_give(&e->tracker.guard, p->slot);

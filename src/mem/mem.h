@@ -52,7 +52,6 @@ struct watch {
         uint8_t *dirty;                /* per unit: changed since the last published version      */
         uint8_t *last_access;   /* per unit: enum access of the epoch before …             */
         uint64_t *last_when_ns; /* … and when, relative to that epoch's freeze             */
-        uint8_t *earlier;       /* per unit: enum access of the epoch before that one      */
         uint8_t *hot;           /* per unit: epochs in a row in which it was written       */
         uint8_t *tried;         /* per unit: how often watching it was of no use …         */
         uint8_t *rest;          /* … and for how many epochs it is not watched therefore   */

@@ -143,7 +143,7 @@ int faults_ready(void)
 static int watch_arrays(struct tracker *t, struct watch *w)
 {
         uint64_t n = max_u64(w->span.units, 1);
-        uint64_t bytes = n * (8 + 8 + 4 + 4 + 4 + 10);
+        uint64_t bytes = n * (8 + 8 + 4 + 4 + 4 + 9);
         uint8_t *p = budget_alloc(t->budget, bytes, "the unit table");
         if (!p)
                 return -ENOMEM;
@@ -158,10 +158,9 @@ static int watch_arrays(struct tracker *t, struct watch *w)
         w->last_access = p + n * 31;
         w->hot = p + n * 32;
         w->mode = p + n * 33;
-        w->earlier = p + n * 34;
-        w->tried = p + n * 35;
-        w->rest = p + n * 36;
-        w->look = p + n * 37;
+        w->tried = p + n * 34;
+        w->rest = p + n * 35;
+        w->look = p + n * 36;
         memset(w->dirty, 1, n);
         return 0;
 }

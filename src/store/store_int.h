@@ -102,13 +102,13 @@ static inline uint32_t leaf_block_bytes(const struct leaf *l, uint32_t i)
 struct leaf *leaf_new(struct pool *p, const struct region_desc *d, uint64_t leaf);
 void leaf_release(struct pool *p, struct leaf *l);
 void leaf_set(struct pool *p, struct leaf *l, uint32_t i, struct leaf_entry e);
-/* Does `l` map the same blocks, in number and length, as leaf number `leaf` of d would? */
 /* compact.c: how many bytes of small blocks a version should bring along, and doing so for one of
  * its regions: blocks that it shares with `old` from slots with little else. Needs leaves of its
  * own. */
 uint64_t compact_limit(const struct pool *p, const struct version *v);
 int compact(struct pool *p, const struct version *v, uint32_t region,
             const struct stored_region *old, uint64_t *left);
+/* Does `l` map the same blocks, in number and length, as leaf number `leaf` of d would? */
 bool leaf_fits(const struct leaf *l, const struct region_desc *d, uint64_t leaf);
 
 /* ---- writer: gathers objects into large sequential writes
@@ -178,6 +178,29 @@ struct pool {
         struct draft *draft;   /* at most one                                  */
         uint64_t held_bytes; /* free slots below this may belong to a version that cannot be read */
         uint8_t *scratch;    /* CHUNK_BYTES, aligned                         */
+};
+
+/* ---- draft
+ * -------------------------------------------------------------------------------------------- */
+
+/* What the draft knows about a region of its version. */
+struct draft_region {
+        const struct stored_region *old; /* the same one in an earlier version, or NULL       */
+        bool in_base;                    /* … which is the base: a clean unit may be kept     */
+        bool changing;                   /* the block put last was changed                    */
+        struct region_result result;
+};
+
+struct draft {
+        struct pool *p;
+        struct version *v;
+        const struct version *base;   /* what unchanged blocks are shared with           */
+        struct draft_region *regions; /* beside those of v                             */
+        uint32_t capacity, ready;     /* regions there is room for, and with leaves    */
+        uint8_t *manifest;
+        uint64_t manifest_bytes, manifest_room;
+        uint64_t unsampled; /* bytes since the last block that was timed */
+        struct draft_result result;
 };
 
 int reader_init(struct pool *p);

@@ -246,14 +246,20 @@ static void unstick(struct span *s)
         }
 }
 
+/* Captured, and not open yet: where runs are opened, whoever opens a unit calls it written. */
+static bool opens_too(const struct span *s, uint64_t u)
+{
+        return captured(s, u) && !atomic_load(&s->written[u]);
+}
+
 /* What the program will reach next may be captured already: one fault for all of it. */
-static void widen(const struct span *s, uint64_t *first, uint64_t *last)
+static void widen(struct span *s, uint64_t *first, uint64_t *last)
 {
         uint32_t run = atomic_load(&s->run);
-        for (uint32_t i = 0; i < run && *last + 1 < s->units && captured(s, *last + 1); i++)
-                ++*last;
-        for (uint32_t i = 0; i<run && * first> 0 && captured(s, *first - 1); i++)
-                --*first;
+        for (uint32_t i = 0; i < run && *last + 1 < s->units && opens_too(s, *last + 1); i++)
+                atomic_store(&s->written[++*last], 1);
+        for (uint32_t i = 0; i<run && * first> 0 && opens_too(s, *first - 1); i++)
+                atomic_store(&s->written[--*first], 1);
 }
 
 static void admit_span(struct span *s, uintptr_t low, uintptr_t high)
