@@ -48,7 +48,7 @@ void stats_file_add(struct stats_file *f, const struct belay_stats *stats,
 void stats_file_close(struct stats_file *f);
 
 struct triggers {
-        struct interval interval;
+        struct interval interval, before; /* … the checkpoint began */
         struct requests requests;
         struct stats_file stats_file;
         enum trigger last;    /* what belay_should_checkpoint last found     */
@@ -79,6 +79,8 @@ void triggers_close(struct belay *b);
 /* Around a checkpoint. */
 uint64_t triggers_begin(struct belay *b);
 void triggers_end(struct belay *b, uint64_t began_ns, int rc);
+/* The checkpoint that began is not to be: what led to it still stands. */
+void triggers_undo(struct belay *b);
 /* Makes known how the last version ended, if it has: to the policy, to those who asked, to the
  * file. */
 void triggers_settle(struct belay *b);

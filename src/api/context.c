@@ -155,6 +155,8 @@ int belay_add(struct belay *b, const char *name)
 int belay_end(struct belay *b)
 {
         int rc = context_check(b);
+        if (rc == 0)
+                rc = engine_begun(b->engine);
         if (rc)
                 return rc;
         uint64_t began_ns = plat->now_ns() - b->blocked_ns;
@@ -166,7 +168,11 @@ int belay_end(struct belay *b)
 int belay_abort(struct belay *b)
 {
         int rc = context_check(b);
-        return rc ? rc : engine_abort(b->engine);
+        if (rc == 0)
+                rc = engine_abort(b->engine);
+        if (rc == 0)
+                triggers_undo(b);
+        return rc;
 }
 
 int belay_wait(struct belay *b, uint64_t version, uint64_t timeout_ms)

@@ -95,10 +95,16 @@ uint64_t triggers_begin(struct belay *b)
         engine_idle(b->engine);
         triggers_settle(b);
         look(t);
+        t->before = t->interval;
         interval_began(&t->interval, now);
         t->current = t->last;
         t->last = TRIGGER_NONE;
         return now;
+}
+
+void triggers_undo(struct belay *b)
+{
+        b->triggers.interval = b->triggers.before;
 }
 
 void triggers_end(struct belay *b, uint64_t began_ns, int rc)

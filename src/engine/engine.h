@@ -48,8 +48,9 @@ int engine_begin(struct engine *e);
 int engine_add(struct engine *e, struct region *r);
 int engine_end(struct engine *e, uint64_t *version);
 int engine_abort(struct engine *e);
-/* -EBUSY between engine_begin and engine_end. */
+/* -EBUSY between engine_begin and engine_end; -EINVAL outside of them. */
 int engine_whole(const struct engine *e);
+int engine_begun(const struct engine *e);
 
 enum version_state { STATE_NONE, STATE_FLUSHING, STATE_PUBLISHED, STATE_FAILED };
 struct version_status {

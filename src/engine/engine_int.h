@@ -87,6 +87,8 @@ struct engine {
  * from before they are read on. */
 enum { LOOK_NONE, LOOK_OTHER, LOOK_SAME };
 void look(struct engine *e, uint32_t region, uint8_t mode, bool watch);
+/* Before anything is held or protected: a second thread, if there will be something to look at. */
+int look_ready(struct engine *e);
 
 /* epoch.c: the thread that flushes, and helps. */
 int start_flusher(struct engine *e);

@@ -353,6 +353,11 @@ int engine_whole(const struct engine *e)
                        : 0;
 }
 
+int engine_begun(const struct engine *e)
+{
+        return e->open ? 0 : err_set(-EINVAL, "no checkpoint was begun");
+}
+
 int engine_begin(struct engine *e)
 {
         int rc = begin_version(e);
@@ -369,8 +374,9 @@ int engine_begin(struct engine *e)
 /* The part before is captured; if that failed, so has the version. */
 static int still_open(struct engine *e)
 {
-        if (!e->open)
-                return err_set(-EINVAL, "no checkpoint was begun");
+        int rc = engine_begun(e);
+        if (rc)
+                return rc;
         wait_idle(e);
         return e->draft ? 0 : err_restore(e->last.code, e->last.text);
 }
@@ -384,7 +390,7 @@ int engine_add(struct engine *e, struct region *r)
                 return err_set(-EEXIST, "region '%s' is in this version already", r->desc.name);
         rc = part_room(e, 1);
         if (rc)
-                return rc;
+                return freeze_failed(e, rc);
         e->part[0] = r;
         e->part_count = 1;
         return capture_part(e, false);
@@ -406,8 +412,9 @@ int engine_end(struct engine *e, uint64_t *version)
 
 int engine_abort(struct engine *e)
 {
-        if (!e->open)
-                return err_set(-EINVAL, "no checkpoint was begun");
+        int rc = engine_begun(e);
+        if (rc)
+                return rc;
         wait_idle(e);
         draft_abort(&e->draft);
         forget_draft(e, false);

@@ -432,6 +432,8 @@ int freeze(struct engine *e)
                         &e->tracker, e->options.policy == POLICY_SYNC ? 0 : e->options.copy_bytes);
         if (rc == 0)
                 rc = patch_room(e);
+        if (rc == 0)
+                (void)look_ready(e);
         if (rc == 0 && e->tracker.ops->traps)
                 rc = faults_ready();
         if (rc)

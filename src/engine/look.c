@@ -11,7 +11,6 @@ struct looking {
         struct engine *e;
         uint32_t region;
         uint8_t mode; /* of the units that are meant */
-        bool watch;   /* from before they are read on */
         uint64_t piece_units;
 };
 
@@ -35,8 +34,6 @@ static int look_at(void *arg, uint64_t piece)
         for (uint64_t u = piece * l->piece_units; u < end; u++) {
                 if (w->mode[u] != l->mode)
                         continue;
-                if (l->watch)
-                        watch_run(l->e, w, u, 1);
                 w->look[u] = same_unit(l->e, l->region, u) ? LOOK_SAME : LOOK_OTHER;
         }
         return 0;
@@ -48,14 +45,37 @@ static bool worth_it(const struct region *r)
         return r->compared && r->differ.same > 0.5 && r->desc.bytes >= LEAST_BYTES;
 }
 
+/* All of them before the first is read: two of them may lie in one page, and to watch the one takes
+ * the mark of the other away. */
+static void watch_all(struct engine *e, struct watch *w, uint8_t mode)
+{
+        for (uint64_t u = 0; u < w->span.units;) {
+                uint64_t end = u;
+                while (end < w->span.units && w->mode[end] == mode)
+                        end++;
+                if (end > u)
+                        watch_run(e, w, u, end - u);
+                u = max_u64(end, u + 1);
+        }
+}
+
+int look_ready(struct engine *e)
+{
+        for (uint32_t i = 0; i < e->part_count; i++)
+                if (worth_it(e->part[i]))
+                        return start_flusher(e);
+        return 0;
+}
+
 void look(struct engine *e, uint32_t region, uint8_t mode, bool watch)
 {
         struct region *r = e->part[region];
         memset(r->watch->look, LOOK_NONE, r->watch->span.units);
-        if (!worth_it(r) || start_flusher(e))
+        if (!worth_it(r) || !e->has_thread)
                 return;
-        struct looking l = {e, region, mode, watch,
-                            max_u64(PIECE_BYTES / r->watch->span.unit_bytes, 1)};
+        if (watch)
+                watch_all(e, r->watch, mode);
+        struct looking l = {e, region, mode, max_u64(PIECE_BYTES / r->watch->span.unit_bytes, 1)};
         struct shared_work work = {
                 .run = look_at, .arg = &l, .pieces = div_up(r->watch->span.units, l.piece_units)};
         uint64_t start = plat->now_ns();

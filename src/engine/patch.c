@@ -16,6 +16,8 @@
 #include "engine/engine_int.h"
 #include <errno.h>
 
+#define NO_BLOCK UINT64_MAX
+
 static uint64_t pages_per_slot(const struct engine *e)
 {
         return e->tracker.guard.slot_bytes / PLAT_PAGE;
@@ -163,25 +165,39 @@ static bool wants_block(const struct engine *e, uint32_t region, uint64_t block)
                !draft_has(e->draft, e->part_first + region, block);
 }
 
-/* Written pages [low, high), which are watched again, while the program waits. */
-static int put_pages(struct engine *e, uint32_t region, uintptr_t low, uintptr_t high)
+static int put_here(struct engine *e, uint32_t region, uint64_t block)
+{
+        const struct region *r = e->part[region];
+        if (block == NO_BLOCK || !wants_block(e, region, block))
+                return 0;
+        int rc = draft_put(e->draft, e->part_first + region, block,
+                           (const uint8_t *)r->ptr + block * r->desc.block_bytes);
+        return rc < 0 ? rc : 0;
+}
+
+/* Written pages [low, high), which are watched again, while the program waits. The last block is
+ * kept back until it is certain that no more pages of it come: it is read after they are watched.
+ */
+static int put_pages(struct engine *e, uint32_t region, uintptr_t low, uintptr_t high,
+                     uint64_t *last)
 {
         const struct region *r = e->part[region];
         uint64_t b;
         uint64_t end;
         int rc = 0;
         call_dirty(r->watch, low, high);
-        for (blocks_of(r, low, high, &b, &end); rc >= 0 && b < end; b++)
-                if (wants_block(e, region, b))
-                        rc = draft_put(e->draft, e->part_first + region, b,
-                                       (const uint8_t *)r->ptr + b * r->desc.block_bytes);
-        return rc < 0 ? rc : 0;
+        for (blocks_of(r, low, high, &b, &end); rc == 0 && b < end; b++) {
+                if (*last != b)
+                        rc = put_here(e, region, *last);
+                *last = b;
+        }
+        return rc;
 }
 
-static int take_pages(struct engine *e, uint32_t region, struct plat_range range)
+static int take_pages(struct engine *e, uint32_t region, struct plat_range range, uint64_t *last)
 {
         if (e->options.policy == POLICY_SYNC)
-                return put_pages(e, region, range.start, range.end);
+                return put_pages(e, region, range.start, range.end, last);
         for (uint64_t p = range.start; p < range.end; p += PLAT_PAGE)
                 copy_page(e, region, p);
         return 0;
@@ -190,17 +206,19 @@ static int take_pages(struct engine *e, uint32_t region, struct plat_range range
 static int take_run(struct engine *e, uint32_t region, uint64_t first, uint64_t count)
 {
         const struct region *r = e->part[region];
+        uint64_t last = NO_BLOCK;
         uint64_t at = 0;
         int n;
         int rc = 0;
         do {
                 n = r->watch->ops->take(&e->tracker, r->watch, first, count, &at);
                 for (int i = 0; rc == 0 && i < n; i++)
-                        rc = take_pages(e, region, e->tracker.ranges[i]);
+                        rc = take_pages(e, region, e->tracker.ranges[i], &last);
         } while (rc == 0 && n > 0);
-        return n < 0 ? err_set(n, "region '%s': what was written cannot be found out: %s",
-                               r->desc.name, code_text(n))
-                     : rc;
+        if (n < 0)
+                return err_set(n, "region '%s': what was written cannot be found out: %s",
+                               r->desc.name, code_text(n));
+        return rc ? rc : put_here(e, region, last);
 }
 
 static bool in_run(const struct watch *w, uint64_t u)

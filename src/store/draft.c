@@ -196,7 +196,10 @@ static int make_leaves(struct draft *d)
 static void reserve_first(struct draft *d)
 {
         struct pool *p = d->p;
-        uint64_t slots = div_up(d->v->data_bytes, SLOT_BYTES);
+        uint64_t bytes_more = 0;
+        for (uint32_t i = d->ready; i < d->v->region_count; i++)
+                bytes_more += d->v->regions[i].desc.bytes;
+        uint64_t slots = div_up(bytes_more, SLOT_BYTES);
         slots += slots / 256 + div_up(d->manifest_bytes, SLOT_BYTES) + 64;
         uint64_t offset;
         uint64_t bytes;
@@ -221,8 +224,8 @@ int draft_ready(struct draft *d, uint64_t frozen_ns)
         memset(manifest + d->manifest_room, 0, room - d->manifest_room);
         d->manifest = manifest;
         d->manifest_room = room;
-        d->ready = d->v->region_count;
         reserve_first(d);
+        d->ready = d->v->region_count;
         return 0;
 }
 
@@ -285,13 +288,32 @@ static int finish_leaf(struct draft *d, uint32_t region, uint64_t i)
         return 0;
 }
 
+/* Slots that the map and the manifest take at most. */
+static uint64_t map_slots(const struct draft *d)
+{
+        uint64_t slots = div_up(d->manifest_bytes, SLOT_BYTES);
+        for (uint32_t i = 0; i < d->v->region_count; i++)
+                slots += region_leaves(&d->v->regions[i].desc) *
+                         div_up(leaf_length(LEAF_ENTRIES), SLOT_BYTES);
+        return slots;
+}
+
+/* Small blocks move only as long as there is space for it: what the version cannot do without is
+ * put aside first. */
 static int bring_along(struct draft *d)
 {
-        uint64_t left = compact_limit(d->p, d->v);
+        struct pool *p = d->p;
+        uint64_t left = compact_limit(p, d->v);
+        uint64_t slots = map_slots(d);
+        uint64_t offset;
+        uint64_t bytes;
         int rc = 0;
+        if (left == 0 || pool_take_slots(p, slots, slots, &offset, &bytes))
+                return 0;
         for (uint32_t i = 0; rc == 0 && left && i < d->v->region_count; i++)
-                rc = compact(d->p, d->v, i, d->regions[i].old, &left);
-        return rc;
+                rc = compact(p, d->v, i, d->regions[i].old, &left);
+        space_unref(&p->space, offset, bytes);
+        return rc == -ENOSPC ? 0 : rc;
 }
 
 static int write_map(struct draft *d)

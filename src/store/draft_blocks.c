@@ -63,11 +63,13 @@ int draft_read_old(struct draft *d, uint32_t region, uint64_t block, void *to)
                 return 0;
         rc = err_set(rc, "region '%s', block %llu of version %llu cannot be read: %s", desc->name,
                      (unsigned long long)block, (unsigned long long)d->base->number, code_text(rc));
-        /* Without a word to the log: this is the flusher's way (engine/flush.c), and the failure of
-         * the commit says it. */
+        /* A read that failed may succeed the next time. Without a word to the log: this is the
+         * flusher's way (engine/flush.c), and the failure of the commit says it. */
         struct version *base = pool_find_version(p, d->base->number);
-        base->flags |= VERSION_DAMAGED;
-        printable(err_text(), base->damage, sizeof(base->damage));
+        if (rc == BELAY_E_DATA) {
+                base->flags |= VERSION_DAMAGED;
+                printable(err_text(), base->damage, sizeof(base->damage));
+        }
         return rc;
 }
 

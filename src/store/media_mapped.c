@@ -129,6 +129,7 @@ int media_mapped_new(struct media m, struct media **out)
         d->m = m;
         d->m.ops = &mapped_ops;
         d->m.align = 1;
+        d->m.copies = true;
         d->m.gather_bytes = 64u << 10; /* stays in the second-level cache between hash and store */
         snprintf(d->m.description, sizeof(d->m.description), "mapped");
         int rc = remap(d, d->m.bytes);

@@ -43,6 +43,7 @@ struct media {
         uint32_t gather_bytes; /* write in pieces of this size   */
         bool reserve;          /* fallocate may be used          */
         bool overlaps;         /* transfers go on by themselves  */
+        bool copies;           /* a transfer is a copy in memory: nothing is waited for */
         bool lost;             /* transfers of unknown state: no more of them */
         char description[64];
 };

@@ -266,8 +266,10 @@ int writer_make_room(struct pool *p, uint64_t bytes)
 {
         struct writer *w = &p->writer;
         uint64_t used = w->base + (w->open ? align_up(w->fill, SLOT_BYTES) : 0);
-        bytes = min_u64(bytes, p->media->gather_bytes);
-        if (used + bytes <= p->media->gather_bytes)
+        /* For no more than a part of a chunk: small blocks would leave the rest of it unused. And
+         * where writing is copying, nothing has to be waited for. */
+        bytes = min_u64(bytes, p->media->gather_bytes / 4 * 3);
+        if ((p->media->copies && !p->options.rate) || used + bytes <= p->media->gather_bytes)
                 return w->failed;
         int rc = w->open ? submit(p) : 0;
         return rc ? rc : next_chunk(p);
