@@ -188,6 +188,8 @@ struct options {
         char mask[256];                     /* OPT_PROBE_MASK                                   */
         uint8_t source[OPT_COUNT];          /* enum option_source of the value in force         */
 };
+/* "90", "0.5s", "3ms", "15m", "2h", "20d": 0, -EINVAL or -ERANGE. */
+int time_parse(const char *text, uint64_t *ns);
 void options_init(struct options *o);
 int options_set(struct options *o, const char *key, const char *value, enum option_source source);
 /* Lines of `key = value`; '#' begins a comment. `origin` names the text in errors. */

@@ -212,22 +212,38 @@ static int parse_decimal(const char *text, const char **end, uint64_t *out)
         return 0;
 }
 
-/* "90", "0.5s", "15m", "2h", "5", "5%". */
-static int parse_billionths(enum kind kind, const char *text, uint64_t *out)
+int time_parse(const char *text, uint64_t *ns)
 {
+        static const struct {
+                const char *unit;
+                uint64_t factor, divisor;
+        } units[] = {{"", 1, 1},   {"ms", 1, 1000}, {"s", 1, 1},
+                     {"m", 60, 1}, {"h", 3600, 1},  {"d", 86400, 1}};
         uint64_t n;
         const char *end;
         int rc = parse_decimal(text, &end, &n);
-        if (rc)
-                return rc;
-        uint64_t factor = 1;
-        if (kind == KIND_TIME && (*end == 's' || *end == 'm' || *end == 'h'))
-                factor = *end == 's' ? 1 : *end == 'm' ? 60 : 3600;
-        else if (*end != '\0' && (kind != KIND_PERCENT || *end != '%'))
-                return -EINVAL;
-        if (*end != '\0' && end[1] != '\0')
-                return -EINVAL;
-        return __builtin_mul_overflow(n, factor, out) ? -ERANGE : 0;
+        for (size_t i = 0; rc == 0 && i < ARRAY_LEN(units); i++) {
+                if (strcmp(end, units[i].unit) != 0)
+                        continue;
+                if (__builtin_mul_overflow(n, units[i].factor, &n))
+                        return -ERANGE;
+                *ns = n / units[i].divisor;
+                return 0;
+        }
+        return rc ? rc : -EINVAL;
+}
+
+/* "5", "5%", "0.5". */
+static int parse_percent(const char *text, uint64_t *out)
+{
+        const char *end;
+        int rc = parse_decimal(text, &end, out);
+        return rc == 0 && *end != '\0' && strcmp(end, "%") != 0 ? -EINVAL : rc;
+}
+
+static int parse_billionths(enum kind kind, const char *text, uint64_t *out)
+{
+        return kind == KIND_TIME ? time_parse(text, out) : parse_percent(text, out);
 }
 
 static int parse_word(const char *words, const char *text, uint64_t *out)

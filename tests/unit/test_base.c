@@ -66,6 +66,32 @@ static void test_option_refusal(void)
         CHECK_EQ(unsetenv("BELAY_VERSIOS"), 0);
 }
 
+static void test_times(void)
+{
+        static const struct {
+                const char *text;
+                uint64_t ns;
+        } good[] = {{"0", 0},
+                    {"90", UINT64_C(90000000000)},
+                    {"0.5s", 500000000},
+                    {"3ms", 3000000},
+                    {"0.25ms", 250000},
+                    {"1.5m", UINT64_C(90000000000)},
+                    {"2h", UINT64_C(7200000000000)},
+                    {"20d", UINT64_C(1728000000000000)}};
+        static const char *const bad[] = {"", "s", "5w", "5 s", "5sm", "-1s", "1.s", "nan", "1e3"};
+        uint64_t ns = 7;
+        for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+                CHECK_EQ(time_parse(bad[i], &ns), -EINVAL);
+        CHECK_EQ(time_parse("99999999999999", &ns), -ERANGE);
+        CHECK_EQ(time_parse("9999999999d", &ns), -ERANGE);
+        CHECK_EQ(ns, 7);
+        for (size_t i = 0; i < ARRAY_LEN(good); i++) {
+                CHECK_EQ(time_parse(good[i].text, &ns), 0);
+                CHECK_EQ(ns, good[i].ns);
+        }
+}
+
 static void test_names(void)
 {
         char longest[BELAY_MAX_NAME + 2];
@@ -256,6 +282,7 @@ int main(void)
 {
         RUN(test_option_order);
         RUN(test_option_refusal);
+        RUN(test_times);
         RUN(test_names);
         RUN(test_name_index);
         RUN(test_hash_variants);

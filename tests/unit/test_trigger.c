@@ -201,7 +201,8 @@ static void test_refused_options(void)
         static const struct {
                 const char *key, *value, *text;
         } bad[] = {{"interval", "-1", "a time such as 90s"},
-                   {"interval", "5d", "a time"},
+                   {"interval", "5w", "a time"},
+                   {"interval", "5 ms", "a time"},
                    {"interval", "1.", "a time"},
                    {"interval", "5mm", "a time"},
                    {"interval", "99999999999999", "a time"},
