@@ -113,4 +113,67 @@ bool diff_next(struct diff_choice *d);
 void diff_outcome(struct diff_choice *d, const struct diff_costs *c, bool checksums, double total,
                   double touched, double changed, bool compared);
 
+/* ---- two levels of checkpoints -----------------------------------------------------------------
+ * multilevel.c, optimum.c and failures.c need libm. They serve the command and the tests; the
+ * library is built without them. */
+
+/* A segment: `every` times computing for `interval` and a local checkpoint, then a remote one. All
+ * times in one unit. An MTBF may be INFINITY: there are no such failures. */
+struct multilevel {
+        double compute;        /* T_compute: what the whole run computes                 */
+        double interval;       /* I: computing between two local checkpoints             */
+        double every;          /* K: local checkpoints per remote one, a whole number    */
+        double local_cost;     /* t_lcl: the program stands still                        */
+        double remote_cost;    /* o_rmt: what a remote one delays, not how long it takes */
+        double restart_local;  /* R_lcl                                                  */
+        double restart_remote; /* R_rmt                                                  */
+        double mtbf_local;     /* of failures that leave the local checkpoint usable     */
+        double mtbf_remote;    /* … and of those that do not                             */
+};
+/* What is wrong with the inputs, or NULL. The functions below give NAN for wrong ones. */
+const char *multilevel_wrong(const struct multilevel *m);
+
+/* The expected time of the run; INFINITY if it is beyond all numbers. */
+double multilevel_total(const struct multilevel *m);
+/* compute / total */
+double multilevel_efficiency(const struct multilevel *m);
+/* From one remote checkpoint to the next, without failures. */
+double multilevel_segment(const struct multilevel *m);
+/* What the time goes to. The shares add up to 1; all are 0 if the total is not finite. */
+enum part {
+        PART_COMPUTE,
+        PART_LOCAL,
+        PART_REMOTE,
+        PART_RESTART_LOCAL,
+        PART_RESTART_REMOTE,
+        PART_AGAIN_LOCAL, /* work done again after local failures */
+        PART_AGAIN_REMOTE,
+        PARTS
+};
+void multilevel_parts(const struct multilevel *m, double share[PARTS]);
+
+/* Equation 1 of the NVM-checkpoints paper and its terms: T_lcl, O_rmt, T_lclrstart + T_lclrecomp,
+ * T_rmtrstart + T_rmtrecomp for a given T_total, and T_total itself. */
+double eq1_local(const struct multilevel *m);
+double eq1_remote(const struct multilevel *m);
+double eq1_lost_local(const struct multilevel *m);
+double eq1_lost_remote(const struct multilevel *m, double total);
+double eq1_total(const struct multilevel *m);
+
+/* One level: the computing between two checkpoints that is best if each costs so much. */
+double young_interval(double cost, double mtbf);
+double daly_interval(double cost, double mtbf);
+
+/* Sets interval and every to what makes `total` least. False if the inputs are wrong, if there are
+ * no failures at all, or if the run would not end even so. */
+bool multilevel_best(struct multilevel *m, double (*total)(const struct multilevel *m));
+/* Sets them by a formula for one level, applied to each level alone. */
+void multilevel_alone(struct multilevel *m, double (*formula)(double cost, double mtbf));
+#define MULTILEVEL_MOST_EVERY 1048576.0
+
+/* The 90 % range of the expected number of failures, if `seen` were seen. */
+void failures_range(uint64_t seen, double *low, double *high);
+/* The expected number itself: for 0, the number by which one would have been seen half the time. */
+double failures_expected(uint64_t seen);
+
 #endif
