@@ -35,6 +35,13 @@ enum arg_id {
         ARG_DAMAGED,
         ARG_FORCE,
         ARG_WAIT,
+        ARG_LOCAL_COST,
+        ARG_REMOTE_COST,
+        ARG_RESTART_LOCAL,
+        ARG_RESTART_REMOTE,
+        ARG_MTBF_LOCAL,
+        ARG_MTBF_REMOTE,
+        ARG_FAILURES,
         ARG_COUNT
 };
 #define TAKES(id) (1u << (id))
@@ -63,6 +70,8 @@ extern const struct command cmd_ls, cmd_show, cmd_verify, cmd_diff, cmd_export, 
 enum status args_parse(const struct command *c, int argc, char **argv, struct args *out);
 void args_delete(struct args *a);
 void args_describe(const struct command *c);
+/* "--json" */
+const char *arg_name(enum arg_id id);
 /* The entry of `words` (count of them) that is nearest to `word`. */
 const char *nearest(const char *word, const char *const *words, size_t count);
 /* Reads a version number. 0 after a complaint: no version has that number. */
@@ -77,6 +86,7 @@ struct text {
 };
 struct text size_text(uint64_t bytes);   /* "1.5 GiB"             */
 struct text duration_text(uint64_t ns);  /* "1.5 ms"              */
+struct text span_text(double seconds);   /* "6h 20m", "never"     */
 struct text time_text(uint64_t wall_ns); /* local time            */
 struct text utc_text(uint64_t wall_ns);  /* ISO 8601, for JSON    */
 struct text id_text(const uint8_t id[16]);
@@ -126,6 +136,8 @@ void json_open(struct json *j, const char *key, char bracket); /* '{' or '[' */
 void json_close(struct json *j, char bracket);                 /* '}' or ']' */
 void json_text(struct json *j, const char *key, const char *value);
 void json_number(struct json *j, const char *key, uint64_t value);
+/* null if it is not finite. */
+void json_real(struct json *j, const char *key, double value);
 /* `value` is JSON already. */
 void json_line(struct json *j, const char *value);
 void json_bool(struct json *j, const char *key, bool value);

@@ -20,7 +20,25 @@ static const struct {
                          "damaged blocks: fail, or write zeros (fail)"},
         [ARG_WAIT] = {"--wait", 0, "SECONDS", "wait so long for the version to be published"},
         [ARG_FORCE] = {"--force", 0, NULL, "replace FILE if it exists"},
+        [ARG_LOCAL_COST] = {"--local-cost", 0, "TIME",
+                            "how long a local checkpoint stops the program"},
+        [ARG_REMOTE_COST] = {"--remote-cost", 0, "TIME", "how much a remote one delays it"},
+        [ARG_RESTART_LOCAL] = {"--restart-local", 0, "TIME",
+                               "how long a restart from a local one takes"},
+        [ARG_RESTART_REMOTE] = {"--restart-remote", 0, "TIME",
+                                "how long a restart from a remote one takes"},
+        [ARG_MTBF_LOCAL] = {"--mtbf-local", 0, "TIME",
+                            "between failures that local ones survive, or never"},
+        [ARG_MTBF_REMOTE] = {"--mtbf-remote", 0, "TIME",
+                             "between failures that only remote ones survive"},
+        [ARG_FAILURES] = {"--failures", 0, "FILE",
+                          "a history to count them in: lines `TIME local|remote`"},
 };
+
+const char *arg_name(enum arg_id id)
+{
+        return table[id].name;
+}
 
 static size_t distance(const char *a, const char *b)
 {

@@ -2,6 +2,7 @@
  * not becomes U+FFFD, since JSON has no way to carry it. */
 #include "cli.h"
 #include <inttypes.h>
+#include <math.h>
 
 static void put_string(const char *text)
 {
@@ -73,6 +74,15 @@ void json_number(struct json *j, const char *key, uint64_t value)
 {
         item(j, key);
         printf("%" PRIu64, value);
+}
+
+void json_real(struct json *j, const char *key, double value)
+{
+        item(j, key);
+        if (isfinite(value))
+                printf("%.9g", value);
+        else
+                fputs("null", stdout);
 }
 
 void json_line(struct json *j, const char *value)

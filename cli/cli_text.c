@@ -152,6 +152,35 @@ struct text duration_text(uint64_t ns)
         return t;
 }
 
+/* Two units, rounded to the smaller one: 59.7 s is a minute. */
+struct text span_text(double seconds)
+{
+        static const struct {
+                const char *big, *small;
+                double unit, part; /* in seconds */
+        } units[] = {{"d", "h", 86400, 3600}, {"h", "m", 3600, 60}, {"m", "s", 60, 1}};
+        struct text t = {"never"};
+        if (!isfinite(seconds))
+                return t;
+        for (size_t i = 0; i < ARRAY_LEN(units); i++) {
+                double whole = round(seconds / units[i].part) * units[i].part;
+                if (whole < units[i].unit)
+                        continue;
+                double rest = fmod(whole, units[i].unit);
+                int n = snprintf(t.s, sizeof(t.s), "%.0f%s", (whole - rest) / units[i].unit,
+                                 units[i].big);
+                if (rest > 0)
+                        snprintf(t.s + n, sizeof(t.s) - (size_t)n, " %.0f%s", rest / units[i].part,
+                                 units[i].small);
+                return t;
+        }
+        if (seconds >= 1)
+                snprintf(t.s, sizeof(t.s), "%.1fs", seconds);
+        else
+                snprintf(t.s, sizeof(t.s), "%.3gms", 1e3 * seconds);
+        return t;
+}
+
 struct text time_text(uint64_t wall_ns)
 {
         return clock_text(wall_ns, false);

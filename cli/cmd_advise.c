@@ -1,6 +1,6 @@
-/* cmd_advise.c: belay advise diff: what comparing blocks saves, from what two versions share, from
- * how fast this machine hashes, and from the program's statistics. */
-#include "cli.h"
+/* cmd_advise.c: belay advise. What is here is `diff`: what comparing blocks saves, from what two
+ * versions share, from how fast this machine hashes, and from the program's statistics. */
+#include "advise.h"
 #include "policy/policy.h"
 #include <stdlib.h>
 
@@ -292,13 +292,14 @@ static enum status attempt(void *arg)
         return status;
 }
 
-static enum status run(const struct args *a)
+static enum status advise_diff(const struct args *a)
 {
         struct request q = {.args = a};
-        if (strcmp(a->words[0], "diff") != 0)
-                return complain(
-                        "'%s' is nothing that can be asked for; try: belay advise diff POOL",
-                        a->words[0]);
+        for (enum arg_id i = ARG_LOCAL_COST; i <= ARG_FAILURES; i++)
+                if (a->given[i])
+                        return complain("%s is an option of: belay advise interval", arg_name(i));
+        if (a->count < 2)
+                return complain("usage: belay advise diff POOL [STATS-FILE] [--json]");
         enum status status = a->count > 2 ? epochs_load(a->words[2], &q.history.all) : FINE;
         if (status != TROUBLE) {
                 sum_history(&q.history);
@@ -311,18 +312,39 @@ static enum status run(const struct args *a)
         return status;
 }
 
+static enum status run(const struct args *a)
+{
+        if (strcmp(a->words[0], "diff") == 0)
+                return advise_diff(a);
+        if (strcmp(a->words[0], "interval") == 0)
+                return advise_interval(a);
+        return complain("'%s' is nothing that can be asked for; try: belay advise diff POOL, or: "
+                        "belay advise interval --help",
+                        a->words[0]);
+}
+
 const struct command cmd_advise = {
         .name = "advise",
-        .usage = "diff POOL [STATS-FILE] [--json]",
-        .summary = "whether comparing blocks pays, and what it saves",
-        .help = "Says what the newest version wrote and what it shares with the one before, region "
-                "by\n"
+        .usage = "diff POOL [STATS-FILE] [--json] | interval [STATS-FILE] [OPTIONS] [--json]",
+        .summary = "whether comparing blocks pays; how often to checkpoint",
+        .help = "diff says what the newest version wrote and what it shares with the one before, "
+                "region by\n"
                 "region; how fast blocks are hashed here; and, with a file of the option "
                 "stats_file, what\n"
                 "commits took, what they were expected to take, and what they would have taken in "
-                "full.",
-        .takes = TAKES(ARG_JSON) | TAKES(ARG_HELP),
-        .least = 2,
+                "full.\n"
+                "\n"
+                "interval says how often to take local and remote checkpoints, and what part of "
+                "the time is\n"
+                "then spent on computing, from what they cost and how often failures come. With a "
+                "file of the\n"
+                "option stats_file the local cost is what was measured. Times are seconds, or as "
+                "in 3ms, 30s,\n"
+                "15m, 6h, 20d.",
+        .takes = TAKES(ARG_JSON) | TAKES(ARG_HELP) | TAKES(ARG_LOCAL_COST) |
+                 TAKES(ARG_REMOTE_COST) | TAKES(ARG_RESTART_LOCAL) | TAKES(ARG_RESTART_REMOTE) |
+                 TAKES(ARG_MTBF_LOCAL) | TAKES(ARG_MTBF_REMOTE) | TAKES(ARG_FAILURES),
+        .least = 1,
         .most = 3,
         .run = run,
 };

@@ -28,7 +28,10 @@ functions = set(re.findall(r"\b(belay_[a-z_]+)\(", header)) - {"belay_log_fn"}
 same("functions in belay(3)", set(re.findall(r"\*(belay_[a-z_]+)\*\(", text("docs/man/belay.3.scd"))), functions)
 
 usage = subprocess.run([os.path.join(BIN, "belay"), "help"], stdout=subprocess.PIPE, check=True).stdout.decode()
-for command in ("ls", "show", "verify", "diff", "export", "options", "probe", "checkpoint", "stats"):
+for command in ("ls", "show", "verify", "diff", "export", "options", "probe", "checkpoint", "stats", "advise"):
     assert re.search(r"^\s+(belay )?%s\b" % command, usage, re.M), command
     assert re.search(r"\*(belay )?%s\*" % command, text("docs/man/belay.1.scd")), command
+    shown = subprocess.run([os.path.join(BIN, "belay"), "help", command], stdout=subprocess.PIPE, check=True).stdout.decode()
+    for option in re.findall(r"^  (?:-\w, )?(--[a-z-]+)", shown, re.M):
+        assert "*%s*" % option in text("docs/man/belay.1.scd"), (command, option)
 print("man pages agree with the code")
