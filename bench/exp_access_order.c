@@ -115,7 +115,7 @@ static int compare(const void *a, const void *b)
  * machine has to do only ever makes one longer. */
 static double usual(const struct costs *c)
 {
-        double calm[ITERATIONS];
+        double calm[ITERATIONS] = {0};
         unsigned count = 0;
         for (unsigned i = 0; i < ITERATIONS; i++)
                 if (i < INTERVAL || i % INTERVAL >= DISTURBED)
