@@ -34,6 +34,9 @@ static const struct bench_experiment experiments[] = {
          exp_collisions},
         {"dynamic", "data sets that grow, shrink, move and come anew: what is written for them",
          exp_dynamic},
+        {"memory-vs-ramdisk", "a pool that is memory against files in memory", exp_ramdisk},
+        {"precopy", "copying before the checkpoint, on slow memory", exp_precopy},
+        {"lazy-restart", "restart by reading the pool in place against copying it", exp_lazy},
 };
 
 static volatile sig_atomic_t child;

@@ -14,5 +14,8 @@ int exp_diff_block(struct bench *b);
 int exp_diff_apps(struct bench *b);
 int exp_collisions(struct bench *b);
 int exp_dynamic(struct bench *b);
+int exp_ramdisk(struct bench *b);
+int exp_precopy(struct bench *b);
+int exp_lazy(struct bench *b);
 
 #endif

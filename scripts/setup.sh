@@ -4,7 +4,7 @@ set -eu
 
 build="gcc libc6-dev cmake ninja-build pkg-config liburing-dev libxxhash-dev scdoc"
 demo="$build"
-test="$build g++ clang libclang-rt-14-dev clang-format clang-tidy cppcheck python3"
+test="$build g++ gfortran clang libclang-rt-14-dev clang-format clang-tidy cppcheck python3"
 
 long="$test spin"
 

@@ -91,6 +91,9 @@ struct belay_desc {
 #define BELAY_UNTRACKED                                                                            \
         2u /* also written by devices or other processes: copied whole at every checkpoint */
 
+#define BELAY_CHUNK                                                                                \
+        4u /* written all over or not at all: one fault opens all of it, for the option precopy */
+
 /* ---- options ------------------------------------------------------------------------------- */
 
 /* Creates a set of options. Order of precedence: default < file < environment < belay_config_set.
@@ -269,6 +272,8 @@ struct belay_stats {
         uint64_t last_ahead;        /* … that were copied ahead of the program             */
         uint64_t last_ahead_missed; /* … and not yet written when their turn to be flushed came */
         uint64_t last_patches;      /* single pages copied at the freeze, of units with few    */
+        uint64_t last_early;        /* units pre-copied, and in the version                   */
+        uint64_t last_early_missed; /* … and in vain, because they were written again         */
         /* First writes to units, by what they met during the commit: a wait, a copy, neither. */
         uint64_t last_waits, last_cows, last_avoided;
         uint64_t last_after; /* first writes after the commit before it, as its freeze found   */

@@ -66,6 +66,8 @@ struct belay {
         struct regions regions;
         struct engine *engine;
         struct match match;
+        struct lazy lazy[2]; /* of the last restart, and of the one being made */
+        uint32_t lazy_now;
         bool matched; /* match describes a restart of this context */
         uint64_t version;
         uint64_t blocked_ns; /* by a checkpoint in pieces, so far */
@@ -85,7 +87,8 @@ void triggers_undo(struct belay *b);
  * file. */
 void triggers_settle(struct belay *b);
 
-/* context.c */
+/* context.c: a checkpoint of one region. */
+int context_checkpoint(struct belay *b, struct region *only);
 int context_check(const struct belay *b);
 void context_stats(struct belay *b, struct belay_stats *out);
 

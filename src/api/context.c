@@ -24,6 +24,8 @@ static int open_pool(struct belay *b)
                 .versions = n[OPT_VERSIONS],
                 .limit_bytes = n[OPT_LIMIT],
                 .rate = n[OPT_RATE],
+                .device_rate = n[OPT_DEVICE_RATE],
+                .latency_ns = n[OPT_LATENCY],
                 .probes = b->probes,
                 .budget = &b->budget,
         };
@@ -43,6 +45,8 @@ static int open_engine(struct belay *b)
                 .follow = n[OPT_FOLLOW] != 0,
                 .diff = n[OPT_DIFF],
                 .checksums = n[OPT_CHECKSUM] != 0,
+                .precopy = n[OPT_PRECOPY],
+                .precopy_rate = n[OPT_PRECOPY_RATE],
                 .probes = b->probes,
                 .budget = &b->budget,
         };
@@ -64,7 +68,7 @@ int belay_open(const struct belay_config *config, struct belay **out)
         uint64_t memory = b->options.number[OPT_MEMORY];
         b->budget.limit = memory ? memory : plat->memory_bytes() / 4;
         regions_init(&b->regions, &b->budget);
-        b->match.budget = &b->budget;
+        b->match.budget = b->lazy[0].budget = b->lazy[1].budget = &b->budget;
         if (rc == 0)
                 rc = probe_check(b->options.mask, b->probes);
         if (rc == 0)
@@ -96,6 +100,7 @@ int belay_close(struct belay **b)
         triggers_close(*b);
         engine_delete(&(*b)->engine);
         regions_clear(&(*b)->regions);
+        lazy_end(&(*b)->lazy[(*b)->lazy_now]);
         int rc = pool_close(&(*b)->pool);
         plat->release(*b);
         *b = NULL;
@@ -110,26 +115,37 @@ int belay_get(struct belay *b, const char *key, char *value, size_t bytes)
         return rc ? rc : options_get(&b->options, key, value, bytes);
 }
 
-int belay_checkpoint(struct belay *b)
+/* May a version be begun? What came from a damaged one is not to be published. */
+static int check_begin(struct belay *b)
 {
         int rc = context_check(b);
-        if (rc)
-                return rc;
-        rc = engine_whole(b->engine);
+        if (rc == 0)
+                rc = engine_whole(b->engine);
+        if (rc == 0)
+                rc = lazy_await(&b->lazy[b->lazy_now], b->pool);
+        return rc;
+}
+
+int context_checkpoint(struct belay *b, struct region *only)
+{
+        int rc = check_begin(b);
         if (rc)
                 return rc;
         uint64_t began_ns = triggers_begin(b);
-        rc = engine_checkpoint(b->engine, &b->version);
+        rc = only ? engine_checkpoint_one(b->engine, only, &b->version)
+                  : engine_checkpoint(b->engine, &b->version);
         triggers_end(b, began_ns, rc);
         return rc;
 }
 
+int belay_checkpoint(struct belay *b)
+{
+        return context_checkpoint(b, NULL);
+}
+
 int belay_begin(struct belay *b)
 {
-        int rc = context_check(b);
-        if (rc)
-                return rc;
-        rc = engine_whole(b->engine);
+        int rc = check_begin(b);
         if (rc)
                 return rc;
         uint64_t began_ns = triggers_begin(b);
@@ -208,6 +224,25 @@ uint64_t belay_version(const struct belay *b)
         return b ? b->version : 0;
 }
 
+static int restore(struct belay *b, struct restore_request *q)
+{
+        struct lazy *before = &b->lazy[b->lazy_now];
+        q->lazy = &b->lazy[1 - b->lazy_now];
+        bool unverified = lazy_stop(before, b->pool);
+        int rc = restore_version(b->pool, &b->regions, q, &b->match);
+        if (rc == 1) {
+                lazy_end(before);
+                b->lazy_now = 1 - b->lazy_now;
+        } else if (unverified) {
+                struct err_kept kept;
+                err_keep(&kept);
+                int second = lazy_verify(before);
+                (void)err_give_back(&kept);
+                rc = second ? second : rc;
+        }
+        return rc;
+}
+
 int belay_restart_version(struct belay *b, uint64_t version, uint32_t flags)
 {
         int rc = context_check(b);
@@ -222,6 +257,7 @@ int belay_restart_version(struct belay *b, uint64_t version, uint32_t flags)
                 .version = version,
                 .flags = flags,
                 .verify_first = b->options.number[OPT_VERIFY_FIRST] != 0,
+                .how = b->options.number[OPT_RESTART],
         };
         /* Placing data is not the program's writing, and regions may change their size: they are
          * watched anew. */
@@ -229,7 +265,7 @@ int belay_restart_version(struct belay *b, uint64_t version, uint32_t flags)
         for (uint32_t i = 0; i < b->regions.count; i++)
                 engine_release(b->engine, b->regions.list[i]);
         engine_forget(b->engine);
-        rc = restore_version(b->pool, &b->regions, &q, &b->match);
+        rc = restore(b, &q);
         b->matched = b->match.version != 0;
         if (rc == 1) {
                 b->version = b->match.version;
@@ -306,6 +342,8 @@ void context_stats(struct belay *b, struct belay_stats *out)
                 .last_ahead = last.ahead_units,
                 .last_ahead_missed = last.ahead_missed,
                 .last_patches = last.patches,
+                .last_early = last.early_units,
+                .last_early_missed = last.early_missed,
                 .last_waits = last.waits,
                 .last_cows = last.cows,
                 .last_avoided = last.avoided,

@@ -46,8 +46,8 @@ static int translate(const struct belay *b, const struct belay_desc *in, struct 
                 rc = name_check(in->name);
         if (rc)
                 return rc;
-        if (in->size != sizeof(*in) || in->flags & ~(BELAY_GLOBAL | BELAY_UNTRACKED) ||
-            in->reserved)
+        if (in->size != sizeof(*in) ||
+            in->flags & ~(BELAY_GLOBAL | BELAY_UNTRACKED | BELAY_CHUNK) || in->reserved)
                 return err_set(
                         -EINVAL,
                         "region '%s': size, flags or reserved are not as this library knows them",
@@ -86,9 +86,11 @@ static struct belay_desc flat(const char *name, enum belay_type type, uint64_t c
 static int watch_new(struct belay *b, const struct belay_desc *desc, struct region *r)
 {
         r->untracked = (desc->flags & BELAY_UNTRACKED) != 0;
+        r->chunk = (desc->flags & BELAY_CHUNK) != 0;
         int rc = engine_watch(b->engine, r);
         if (rc)
                 region_remove(&b->regions, r);
+        engine_resume(b->engine);
         return rc;
 }
 
@@ -100,9 +102,11 @@ void *belay_alloc_desc(struct belay *b, const struct belay_desc *desc)
                 return NULL;
         /* The flusher reads the registry. */
         engine_idle(b->engine);
-        if (region_alloc(&b->regions, &d, &r) || watch_new(b, desc, r))
-                return NULL;
-        return r->ptr;
+        int rc = region_alloc(&b->regions, &d, &r);
+        if (rc == 0)
+                return watch_new(b, desc, r) ? NULL : r->ptr;
+        engine_resume(b->engine);
+        return NULL;
 }
 
 void *belay_alloc(struct belay *b, const char *name, enum belay_type type, uint64_t count)
@@ -120,7 +124,11 @@ int belay_attach_desc(struct belay *b, const struct belay_desc *desc, void *ptr)
                 engine_idle(b->engine);
         if (rc == 0)
                 rc = region_attach(&b->regions, &d, ptr, &r);
-        return rc ? rc : watch_new(b, desc, r);
+        if (rc == 0)
+                return watch_new(b, desc, r);
+        if (b)
+                engine_resume(b->engine);
+        return rc;
 }
 
 int belay_attach(struct belay *b, const char *name, enum belay_type type, uint64_t count, void *ptr)
@@ -137,8 +145,19 @@ static int reshape_first(struct belay *b, struct region *r, uint64_t count, void
         dims[0] = count;
         engine_release(b->engine, r);
         int rc = region_reshape(r, dims, ptr);
+        if (!r->lazy)
+                lazy_forget(&b->lazy[b->lazy_now], r->desc.name);
         (void)engine_watch(b->engine, r);
+        engine_resume(b->engine);
         return rc;
+}
+
+static void forget(struct belay *b, struct region *r)
+{
+        engine_release(b->engine, r);
+        lazy_forget(&b->lazy[b->lazy_now], r->desc.name);
+        region_remove(&b->regions, r);
+        engine_resume(b->engine);
 }
 
 void *belay_resize(struct belay *b, const char *name, uint64_t count)
@@ -160,10 +179,8 @@ int belay_detach(struct belay *b, const char *name)
 {
         struct region *r;
         int rc = find(b, name, false, &r);
-        if (rc == 0) {
-                engine_release(b->engine, r);
-                region_remove(&b->regions, r);
-        }
+        if (rc == 0)
+                forget(b, r);
         return rc;
 }
 
@@ -171,10 +188,8 @@ int belay_free(struct belay *b, const char *name)
 {
         struct region *r;
         int rc = find(b, name, true, &r);
-        if (rc == 0) {
-                engine_release(b->engine, r);
-                region_remove(&b->regions, r);
-        }
+        if (rc == 0)
+                forget(b, r);
         return rc;
 }
 
@@ -195,6 +210,7 @@ int belay_stored(struct belay *b, const char *name, struct belay_desc *out)
                 return err_set(-EINVAL,
                                "belay_stored: size is not that of this library's description");
         engine_idle(b->engine);
+        engine_resume(b->engine); /* it does not change the list of versions */
         for (uint32_t i = pool_version_count(b->pool); i > 0; i--) {
                 const struct version *v = pool_version(b->pool, i - 1);
                 if (!version_usable(v))

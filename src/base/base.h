@@ -152,6 +152,7 @@ enum option_id {
         OPT_DIRECT,
         OPT_DAMAGED,
         OPT_VERIFY_FIRST,
+        OPT_RESTART,
         OPT_PROBE_MASK,
         OPT_TRACKER,
         OPT_POLICY,
@@ -161,6 +162,10 @@ enum option_id {
         OPT_OPEN_BEHIND,
         OPT_FOLLOW,
         OPT_RATE,
+        OPT_DEVICE_RATE,
+        OPT_LATENCY,
+        OPT_PRECOPY,
+        OPT_PRECOPY_RATE,
         OPT_INTERVAL,
         OPT_WALL_CLOCK,
         OPT_WALL_MARGIN,
@@ -179,6 +184,7 @@ enum { TRACKER_AUTO, TRACKER_SCAN, TRACKER_UFFD, TRACKER_MPROTECT, TRACKER_HASH 
 enum { SIGNAL_NONE }; /* the others: signals.c in plat has the same order as the option's words */
 enum { DIFF_AUTO, DIFF_ON, DIFF_OFF };
 enum { POLICY_SYNC, POLICY_ASYNC, POLICY_ADAPTIVE };
+enum { PRECOPY_OFF, PRECOPY_IMMEDIATE, PRECOPY_DELAYED, PRECOPY_PREDICTED };
 
 #define OPTION_TEXT_BYTES 4096
 struct options {

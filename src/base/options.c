@@ -53,6 +53,9 @@ static const struct option table[OPT_COUNT] = {
                          "versions found damaged: keep them and their space, or let them go"},
         [OPT_VERIFY_FIRST] = {"verify_first", KIND_WORD, "no", "no|yes", 0, 0,
                               "restart checks a whole version before it touches memory"},
+        [OPT_RESTART] = {"restart", KIND_WORD, "eager", "eager|lazy|lazy+verify", 0, 0,
+                         "how a mapped pool is restored: copied and verified; read in place, what "
+                         "is written is copied; or that, and verified meanwhile"},
         [OPT_PROBE_MASK] = {"probe_mask", KIND_TEXT, "", NULL, 0, 255,
                             "kernel features to treat as absent, separated by commas"},
         [OPT_TRACKER] = {"tracker", KIND_WORD, "auto", "auto|scan|uffd|mprotect|hash", 0, 0,
@@ -76,6 +79,16 @@ static const struct option table[OPT_COUNT] = {
                         "align the flush order with the program's first writes"},
         [OPT_RATE] = {"rate", KIND_SIZE, "0", NULL, 0, UINT64_C(1) << 56,
                       "most bytes per second written to the pool; 0: no limit"},
+        [OPT_DEVICE_RATE] = {"device_rate", KIND_SIZE, "0", NULL, 0, UINT64_C(1) << 56,
+                             "most bytes per second that all processes with this option write to "
+                             "pools in this directory; 0: no limit"},
+        [OPT_LATENCY] = {"latency", KIND_TIME, "0", NULL, 0, MOST_TIME,
+                         "added to every write to the pool, to stand for slower memory"},
+        [OPT_PRECOPY] = {"precopy", KIND_WORD, "off", "off|immediate|delayed|predicted", 0, 0,
+                         "copy to the pool before the checkpoint: at once, as late as will do, or "
+                         "when a region has had its last modification"},
+        [OPT_PRECOPY_RATE] = {"precopy_rate", KIND_SIZE, "0", NULL, 0, UINT64_C(1) << 56,
+                              "most bytes per second copied before the checkpoint; 0: no limit"},
         [OPT_INTERVAL] = {"interval", KIND_TIME, "0", NULL, 0, MOST_TIME,
                           "time from one checkpoint to the next; 0: not by time"},
         [OPT_WALL_CLOCK] = {"wall_clock", KIND_TIME, "0", NULL, 0, MOST_TIME,

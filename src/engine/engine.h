@@ -19,6 +19,8 @@ struct engine_options {
         bool copy_ahead, open_behind, follow;
         uint64_t diff;              /* DIFF_…                    */
         bool checksums;             /* of blocks that are not compared */
+        uint64_t precopy;           /* PRECOPY_…                       */
+        uint64_t precopy_rate;      /* bytes per second; 0: no limit   */
         const struct probe *probes; /* borrowed until engine_new returns */
         struct budget *budget;      /* borrowed until engine_delete      */
 };
@@ -32,6 +34,8 @@ void engine_delete(struct engine **e);
  * needs its memory. */
 int engine_watch(struct engine *e, struct region *r);
 void engine_release(struct engine *e, struct region *r);
+/* The registry is whole again: what runs between checkpoints may go on. */
+void engine_resume(struct engine *e);
 /* 0, or -EPERM in a child of the process that opened the engine: its threads and its pool are not
  * the child's. */
 int engine_here(const struct engine *e);
@@ -43,6 +47,11 @@ void engine_forget(struct engine *e);
 /* Freezes the state as the next version; with policy sync returns when it is published. Waits for
  * the commit before. */
 int engine_checkpoint(struct engine *e, uint64_t *version);
+/* Of one region alone. The others are in the version as they were in the one before. */
+int engine_checkpoint_one(struct engine *e, struct region *r, uint64_t *version);
+/* Regions that are not registered stay in new versions as well, until they are dropped. */
+void engine_carry(struct engine *e, bool carry);
+int engine_drop(struct engine *e, const char *name);
 /* The same piece by piece: engine_add freezes one region, engine_end what was not added. */
 int engine_begin(struct engine *e);
 int engine_add(struct engine *e, struct region *r);
@@ -69,7 +78,8 @@ struct epoch_stats {
         uint64_t version;
         uint64_t blocked_ns, commit_ns, wait_ns;
         uint64_t units, dirty_units, direct_units, ahead_units, ahead_missed;
-        uint64_t patches; /* pages copied at the freeze */
+        uint64_t patches;                   /* pages copied at the freeze */
+        uint64_t early_units, early_missed; /* pre-copied: and in the version; in vain */
         uint64_t waits, cows, avoided, after, faults;
         uint64_t flush_ns;                        /* the flusher at work                       */
         uint64_t predicted_ns, predicted_full_ns; /* the commit; and without comparing   */

@@ -33,6 +33,23 @@ struct shared_work {
         _Atomic int failed; /* the first error */
 };
 
+/* Pre-copy: what the flusher does between commits. */
+struct early {
+        _Atomic bool hush;     /* it has to stop, and not to begin                         */
+        bool at_work;          /* under the lock                                           */
+        bool draft;            /* e->draft is the one it puts into; e->part is all regions */
+        bool again;            /* something in it has to be put again                      */
+        bool failed;           /* not before the next version is published                 */
+        uint64_t begun_ns;     /* the interval began                                       */
+        uint64_t interval_ns;  /* how long it will be; 0: not known                        */
+        uint64_t threshold_ns; /* when to begin, since begun_ns                            */
+        uint64_t next_ns;      /* the next look                                            */
+        uint64_t free_ns;      /* with a rate: when more may be written                    */
+        uint64_t busy_ns;      /* in this interval                                         */
+        uint64_t missed;       /* units copied in vain, in this interval                   */
+        double ns_per_byte;
+};
+
 struct engine {
         struct engine_options options;
         struct pool *pool;
@@ -58,7 +75,11 @@ struct engine {
         uint32_t part_count, part_capacity;
         uint32_t part_first; /* number of part[0] in the draft                 */
         bool last_part;      /* the version is published when it is captured    */
-        bool open;           /* between engine_begin and engine_end             */
+        bool carry;          /* what it does not have comes from the one before */
+        bool carry_once;     /* … this time                                     */
+        char **dropped;      /* names of regions that do not                    */
+        uint32_t dropped_count;
+        bool open; /* between engine_begin and engine_end             */
         uint64_t frozen_ns;
         uint64_t blocked_ns; /* so far, by this version                         */
         struct epoch_stats epoch;
@@ -74,6 +95,7 @@ struct engine {
         const struct region *unprotected; /* found by the freeze; said when it is over */
         int unprotected_code;
 
+        struct early early;
         struct diff_costs costs;      /* of what flusher and medium do, as measured */
         uint64_t look_ns, look_bytes; /* two threads comparing, in this version */
         struct diff_work expected;    /* of this version                           */
@@ -90,13 +112,18 @@ void look(struct engine *e, uint32_t region, uint8_t mode, bool watch);
 /* Before anything is held or protected: a second thread, if there will be something to look at. */
 int look_ready(struct engine *e);
 
-/* epoch.c: the thread that flushes, and helps. */
+/* epoch.c: all regions are the part. */
+int part_all(struct engine *e);
+/* The thread that flushes, and helps. */
 int start_flusher(struct engine *e);
 /* Returns when all pieces are done, with the first error. */
 int share_work(struct engine *e, struct shared_work *work);
 
-/* freeze.c */
+/* freeze.c: makes the regions of the part known to the draft. */
+int describe(struct engine *e);
 int freeze(struct engine *e);
+/* Does it consist of pages that can be protected? */
+bool unit_is_whole(const struct span *s, uint64_t u);
 /* Writes the blocks of a unit into the draft, from `from`. */
 int put_unit(struct engine *e, uint32_t region, uint64_t unit, const uint8_t *from);
 
@@ -132,6 +159,21 @@ int patch_take(struct engine *e);
 /* Stages what belongs to one copied page; 0 when there is none left, else 1. */
 int patch_step(struct engine *e);
 void patch_abandon(struct engine *e);
+
+/* early.c: may the flusher pre-copy now, and when is the next step? The lock is held. */
+bool early_wanted(const struct engine *e);
+uint64_t early_next_ns(const struct engine *e);
+void early_step(struct engine *e);
+/* The draft that was begun early is no good any more. The flusher must be idle. */
+void early_drop(struct engine *e);
+void early_before_collect(struct watch *w);
+void early_after_collect(struct engine *e, struct watch *w);
+/* What was put early and is put again gives its slot back: waits until nothing is on its way there.
+ */
+int early_settle(struct engine *e);
+/* A checkpoint begins; a version is published. */
+void early_interval(struct engine *e);
+void early_learn(struct engine *e);
 
 /* order.c */
 #define UNKNOWN_WHEN (UINT64_MAX >> 5)

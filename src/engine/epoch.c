@@ -78,20 +78,44 @@ static void forget_draft(struct engine *e, bool published)
                 struct region *r = e->regions->list[i];
                 if (r->watch && r->watch->captured && published)
                         memset(r->watch->dirty, 0, r->watch->span.units);
-                if (r->watch)
+                if (r->watch) {
                         r->watch->captured = false;
+                        memset(r->watch->early, 0, r->watch->span.units);
+                }
                 r->in_draft = false;
         }
+}
+
+static bool is_dropped(void *arg, const char *name)
+{
+        const struct engine *e = arg;
+        for (uint32_t i = 0; i < e->dropped_count; i++)
+                if (strcmp(e->dropped[i], name) == 0)
+                        return true;
+        return false;
+}
+
+static void forget_dropped(struct engine *e)
+{
+        for (uint32_t i = 0; i < e->dropped_count; i++)
+                budget_free(e->options.budget, e->dropped[i]);
+        budget_free(e->options.budget, e->dropped);
+        e->dropped = NULL;
+        e->dropped_count = 0;
 }
 
 /* All captured: the version is published, the marks are its. */
 static int seal(struct engine *e)
 {
-        int rc = draft_publish(&e->draft, &e->epoch.result);
+        int rc = e->carry || e->carry_once ? draft_carry(e->draft, is_dropped, e) : 0;
+        if (rc == 0)
+                rc = draft_publish(&e->draft, &e->epoch.result);
         if (rc)
                 return rc;
+        forget_dropped(e);
         forget_draft(e, true);
         differ_learn(e);
+        early_learn(e);
         e->lineage = e->epoch.result.version;
         return 0;
 }
@@ -152,6 +176,10 @@ static void settle(struct engine *e, int rc)
         }
         e->info = info;
         e->committing = false;
+        e->early.draft = false;
+        e->early.begun_ns = plat->now_ns();
+        e->early.next_ns = e->early.begun_ns;
+        atomic_store(&e->early.hush, false);
         pthread_cond_broadcast(&e->changed);
         pthread_mutex_unlock(&e->lock);
         if (rc)
@@ -197,13 +225,45 @@ int share_work(struct engine *e, struct shared_work *work)
         return atomic_load(&work->failed);
 }
 
+/* Waits for a change of state, at most until `until_ns`. */
+static int wait_changed(struct engine *e, uint64_t until_ns)
+{
+        if (until_ns == UINT64_MAX)
+                return -pthread_cond_wait(&e->changed, &e->lock);
+        struct timespec until = {(time_t)(until_ns / 1000000000u), (long)(until_ns % 1000000000u)};
+        return -pthread_cond_timedwait(&e->changed, &e->lock, &until);
+}
+
+/* The lock is held. */
+static void copy_early(struct engine *e)
+{
+        e->early.at_work = true;
+        pthread_mutex_unlock(&e->lock);
+        early_step(e);
+        pthread_mutex_lock(&e->lock);
+        e->early.at_work = false;
+        pthread_cond_broadcast(&e->changed);
+}
+
+/* The lock is held. */
+static void await_work(struct engine *e)
+{
+        while (!e->committing && !e->stopping && !e->work) {
+                if (!early_wanted(e))
+                        pthread_cond_wait(&e->changed, &e->lock);
+                else if (plat->now_ns() < early_next_ns(e))
+                        (void)wait_changed(e, early_next_ns(e));
+                else
+                        copy_early(e);
+        }
+}
+
 static void *flusher(void *arg)
 {
         struct engine *e = arg;
         pthread_mutex_lock(&e->lock);
         for (;;) {
-                while (!e->committing && !e->stopping && !e->work)
-                        pthread_cond_wait(&e->changed, &e->lock);
+                await_work(e);
                 if (e->work) {
                         help(e);
                         continue;
@@ -221,8 +281,19 @@ static void *flusher(void *arg)
 static void wait_idle(struct engine *e)
 {
         pthread_mutex_lock(&e->lock);
-        while (e->committing)
+        atomic_store(&e->early.hush, true);
+        while (e->committing || e->early.at_work)
                 pthread_cond_wait(&e->changed, &e->lock);
+        /* A commit that just ended has let it go on. */
+        atomic_store(&e->early.hush, true);
+        pthread_mutex_unlock(&e->lock);
+}
+
+void engine_resume(struct engine *e)
+{
+        pthread_mutex_lock(&e->lock);
+        atomic_store(&e->early.hush, false);
+        pthread_cond_broadcast(&e->changed);
         pthread_mutex_unlock(&e->lock);
 }
 
@@ -277,8 +348,10 @@ static int begin_version(struct engine *e)
         e->look_ns = e->look_bytes = 0;
         e->blocked_ns = 0;
         e->frozen_ns = plat->now_ns();
-        rc = e->options.policy == POLICY_SYNC ? 0 : start_flusher(e);
-        if (rc == 0)
+        bool threads = e->options.policy != POLICY_SYNC || e->options.precopy != PRECOPY_OFF;
+        rc = threads ? start_flusher(e) : 0;
+        early_interval(e);
+        if (rc == 0 && !e->early.draft)
                 rc = draft_begin(e->pool, &e->draft);
         return rc ? freeze_failed(e, rc) : 0;
 }
@@ -317,11 +390,22 @@ static int capture_part(struct engine *e, bool last)
         return rc;
 }
 
+int part_all(struct engine *e)
+{
+        int rc = part_room(e, e->regions->count);
+        for (uint32_t i = 0; rc == 0 && i < e->regions->count; i++)
+                e->part[i] = e->regions->list[i];
+        e->part_count = rc ? 0 : e->regions->count;
+        return rc;
+}
+
 /* Regions that are not in the version yet. */
 static int capture_rest(struct engine *e)
 {
         bool pieces = e->open;
         e->open = false;
+        if (e->early.draft)
+                return capture_part(e, true);
         int rc = part_room(e, e->regions->count);
         if (rc)
                 return freeze_failed(e, rc);
@@ -341,10 +425,56 @@ int engine_checkpoint(struct engine *e, uint64_t *version)
         if (rc)
                 return rc;
         uint64_t number = draft_number(e->draft);
+        e->carry_once = false;
         rc = capture_rest(e);
         if (rc == 0)
                 *version = number;
         return rc;
+}
+
+int engine_checkpoint_one(struct engine *e, struct region *r, uint64_t *version)
+{
+        int rc = engine_whole(e);
+        if (rc)
+                return rc;
+        wait_idle(e);
+        early_drop(e);
+        rc = begin_version(e);
+        if (rc == 0 && part_room(e, 1))
+                rc = freeze_failed(e, -ENOMEM);
+        if (rc)
+                return rc;
+        uint64_t number = draft_number(e->draft);
+        e->carry_once = true;
+        e->part[0] = r;
+        e->part_count = 1;
+        rc = capture_part(e, true);
+        if (rc == 0)
+                *version = number;
+        return rc;
+}
+
+void engine_carry(struct engine *e, bool carry)
+{
+        e->carry = carry;
+}
+
+int engine_drop(struct engine *e, const char *name)
+{
+        struct budget *budget = e->options.budget;
+        size_t bytes = strlen(name) + 1;
+        wait_idle(e);
+        void *list = budget_resize(budget, e->dropped, (e->dropped_count + 1) * sizeof(char *),
+                                   "a name");
+        if (list)
+                e->dropped = list;
+        char *copy = list ? budget_alloc(budget, bytes, "a name") : NULL;
+        engine_resume(e);
+        if (!copy)
+                return -ENOMEM;
+        memcpy(copy, name, bytes);
+        e->dropped[e->dropped_count++] = copy;
+        return 0;
 }
 
 int engine_whole(const struct engine *e)
@@ -360,7 +490,13 @@ int engine_begun(const struct engine *e)
 
 int engine_begin(struct engine *e)
 {
-        int rc = begin_version(e);
+        e->carry_once = false;
+        int rc = engine_whole(e);
+        if (rc)
+                return rc;
+        wait_idle(e);
+        early_drop(e);
+        rc = begin_version(e);
         if (rc)
                 return rc;
         pthread_mutex_lock(&e->lock);
@@ -425,15 +561,6 @@ int engine_abort(struct engine *e)
         return 0;
 }
 
-/* Waits for a change of state, at most until `until_ns`. */
-static int wait_changed(struct engine *e, uint64_t until_ns)
-{
-        if (until_ns == UINT64_MAX)
-                return -pthread_cond_wait(&e->changed, &e->lock);
-        struct timespec until = {(time_t)(until_ns / 1000000000u), (long)(until_ns % 1000000000u)};
-        return -pthread_cond_timedwait(&e->changed, &e->lock, &until);
-}
-
 int engine_wait(struct engine *e, uint64_t version, uint64_t timeout_ns)
 {
         int open = engine_whole(e);
@@ -487,7 +614,7 @@ void engine_stats(struct engine *e, struct epoch_stats *last, uint64_t *publishe
 void engine_pool_info(struct engine *e, struct pool_info *out)
 {
         pthread_mutex_lock(&e->lock);
-        if (!e->committing)
+        if (!e->committing && !e->early.at_work)
                 pool_info(e->pool, &e->info);
         *out = e->info;
         pthread_mutex_unlock(&e->lock);
@@ -512,12 +639,14 @@ int engine_here(const struct engine *e)
 int engine_watch(struct engine *e, struct region *r)
 {
         wait_idle(e);
+        early_drop(e);
         return tracker_watch(&e->tracker, r);
 }
 
 void engine_release(struct engine *e, struct region *r)
 {
         wait_idle(e);
+        early_drop(e);
         tracker_unwatch(&e->tracker, r);
 }
 
@@ -552,8 +681,8 @@ int engine_new(const struct engine_options *o, struct pool *pool, struct regions
         pthread_mutex_init(&e->lock, NULL);
         /* A program that waits for its checkpoint gets the one way that cannot miss a change, not
          * those of devices or other mappings either. */
-        uint64_t wanted =
-                o->tracker == TRACKER_AUTO && o->policy == POLICY_SYNC ? TRACKER_HASH : o->tracker;
+        bool waits = o->policy == POLICY_SYNC && o->precopy == PRECOPY_OFF;
+        uint64_t wanted = o->tracker == TRACKER_AUTO && waits ? TRACKER_HASH : o->tracker;
         int rc = tracker_open(&e->tracker, wanted, o->probes, o->unit_bytes, o->budget);
         if (rc) {
                 engine_delete(&e);
@@ -571,6 +700,7 @@ void engine_delete(struct engine **engine)
         if (!e)
                 return;
         wait_idle(e);
+        early_drop(e);
         if (e->open)
                 (void)engine_abort(e);
         if (e->has_thread) {
@@ -583,6 +713,7 @@ void engine_delete(struct engine **engine)
         for (uint32_t i = 0; i < e->regions->count; i++)
                 tracker_unwatch(&e->tracker, e->regions->list[i]);
         tracker_close(&e->tracker);
+        forget_dropped(e);
         pthread_cond_destroy(&e->changed);
         pthread_mutex_destroy(&e->lock);
         budget_free(e->options.budget, e->part);

@@ -36,8 +36,10 @@ static void arm(struct engine *e, struct watch *w, uint64_t first, uint64_t coun
 /* Written in every epoch, as far as is known. The first write to a page that is watched costs 1.3
  * µs, and a huge page its unity: a region that is new, or in huge pages, is not watched until it
  * proves unchanged. */
-static bool is_hot(const struct watch *w, uint64_t u)
+static bool is_hot(const struct engine *e, const struct watch *w, uint64_t u)
 {
+        if (e->options.precopy != PRECOPY_OFF)
+                return false;
         return w->rest[u] > 0 || w->hot[u] >= (w->huge || w->fresh ? 1 : 2);
 }
 
@@ -46,9 +48,9 @@ static bool is_hot(const struct watch *w, uint64_t u)
 void watch_run(struct engine *e, struct watch *w, uint64_t first, uint64_t count)
 {
         for (uint64_t u = first; u < first + count;) {
-                bool hot = is_hot(w, u);
+                bool hot = is_hot(e, w, u);
                 uint64_t end = u;
-                while (end < first + count && is_hot(w, end) == hot)
+                while (end < first + count && is_hot(e, w, end) == hot)
                         end++;
                 if (hot)
                         call_written(w, u, end - u);
@@ -351,14 +353,15 @@ static void count_avoided(struct engine *e)
 /* A region that is written all over in every epoch is dense; one that is no longer is scanned. */
 void flush_adapt(struct engine *e)
 {
-        bool possible = e->options.policy != POLICY_SYNC && e->tracker.trap.uffd >= 0;
+        bool possible = e->options.policy != POLICY_SYNC && e->tracker.trap.uffd >= 0 &&
+                        e->options.precopy == PRECOPY_OFF;
         for (uint32_t i = 0; i < e->part_count; i++) {
                 struct watch *w = e->part[i]->watch;
                 uint64_t units = 0;
                 uint64_t often = 0;
                 for (uint64_t u = 0; u < w->span.units; u++) {
                         units += w->hot[u] >= 1 || w->rest[u] > 0;
-                        often += is_hot(w, u);
+                        often += is_hot(e, w, u);
                 }
                 w->fresh = false;
                 bool dense = w->ops == &tracker_scan && often * 4 >= w->span.units * 3;

@@ -69,14 +69,14 @@ static bool can_keep(const struct engine *e, uint32_t region, uint64_t unit)
                draft_can_keep(e->draft, e->part_first + region, unit * per_unit);
 }
 
-static bool whole_pages(const struct span *s, uint64_t u)
+bool unit_is_whole(const struct span *s, uint64_t u)
 {
         return unit_begin(s, u) >= s->low && unit_begin(s, u) + unit_length(s, u) <= s->high;
 }
 
-static int describe(struct engine *e)
+int describe(struct engine *e)
 {
-        for (uint32_t i = 0; i < e->part_count; i++) {
+        for (uint32_t i = 0; i < e->part_count && !e->early.draft; i++) {
                 struct region *r = e->part[i];
                 struct region_desc desc = r->desc;
                 uint32_t number;
@@ -132,12 +132,14 @@ static int collect(struct engine *e)
         for (uint32_t i = 0; i < e->part_count; i++) {
                 struct watch *w = e->part[i]->watch;
                 patch_carry(w);
+                early_before_collect(w);
                 int rc = w->ops->collect(&e->tracker, w);
                 if (rc)
                         return err_set(rc, "region '%s': what was written cannot be found out: %s",
                                        e->part[i]->desc.name, code_text(rc));
                 e->epoch.scanned_bytes += w->ops->scans ? w->span.bytes : 0;
                 patch_candidates(e, w);
+                early_after_collect(e, w);
                 order_begin_epoch(e, w);
                 w->protected = false;
                 w->captured = true;
@@ -158,16 +160,21 @@ static void decide(struct engine *e)
                 const struct span *s = &w->span;
                 for (uint64_t u = 0; u < s->units; u++) {
                         e->epoch.units++;
+                        if (w->early[u]) {
+                                w->mode[u] = MODE_EARLY;
+                                continue;
+                        }
                         if (!w->dirty[u] && can_keep(e, i, u)) {
                                 w->mode[u] = MODE_KEEP;
                                 continue;
                         }
                         w->dirty[u] = 1;
                         e->epoch.dirty_units++;
-                        if (patch && w->mode[u] == MODE_PATCH && whole_pages(s, u) &&
+                        if (patch && w->mode[u] == MODE_PATCH && unit_is_whole(s, u) &&
                             can_keep(e, i, u))
                                 continue;
-                        w->mode[u] = w->ops->traps && whole_pages(s, u) ? MODE_FLUSH : MODE_DIRECT;
+                        w->mode[u] =
+                                w->ops->traps && unit_is_whole(s, u) ? MODE_FLUSH : MODE_DIRECT;
                         if (w->mode[u] == MODE_DIRECT)
                                 continue;
                         e->plan[e->plan_count++] = (struct target){i, (uint32_t)u, 0};
@@ -199,7 +206,7 @@ static int put_direct(struct engine *e)
                                 continue;
                         /* Watched from before it is read on, where that costs the program nothing.
                          */
-                        bool watched = w->ops->take && whole_pages(&w->span, u) &&
+                        bool watched = w->ops->take && unit_is_whole(&w->span, u) &&
                                        w->ops->arm(&e->tracker, w, u, 1) == 0;
                         int rc = put_unit(e, i, u, (const uint8_t *)unit_begin(&w->span, u));
                         if (rc)
@@ -398,6 +405,9 @@ static int freeze_held(struct engine *e)
         if (rc)
                 return rc;
         decide(e);
+        rc = early_settle(e);
+        if (rc)
+                return rc;
         differ_predict(e);
         e->tracker.guard.in_turn = e->options.policy == POLICY_ASYNC;
         guard_begin(&e->tracker.guard);

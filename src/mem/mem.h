@@ -13,6 +13,8 @@ struct region {
         void *ptr;
         uint64_t mapped_bytes; /* of memory that belay_alloc made; 0 for attached memory */
         bool owned;
+        bool lazy;      /* shows memory of the pool where it has not been written (restart) */
+        bool chunk;     /* one unit to the tracker: the first write opens all of it       */
         bool untracked; /* also written by others: nothing is known, all is copied at the freeze */
         struct watch *watch;       /* how its writes are tracked */
         struct diff_choice differ; /* whether its content is compared         */
@@ -50,24 +52,27 @@ struct watch {
         struct span span;
         const struct tracker_ops *ops; /* may be weaker than the tracker's own                    */
         uint8_t *dirty;                /* per unit: changed since the last published version      */
-        uint8_t *last_access;   /* per unit: enum access of the epoch before …             */
-        uint64_t *last_when_ns; /* … and when, relative to that epoch's freeze             */
-        uint8_t *hot;           /* per unit: epochs in a row in which it was written       */
-        uint8_t *tried;         /* per unit: how often watching it was of no use …         */
-        uint8_t *rest;          /* … and for how many epochs it is not watched therefore   */
-        uint8_t *look;          /* per unit: whether it was found unchanged, enum look     */
-        uint8_t *mode;          /* per unit: how this commit captures it, enum mode       */
-        uint32_t *place;        /* per unit: position in the flush order                  */
-        uint32_t *pages;        /* per unit: written pages; 0: not known                   */
-        uint64_t frozen_ns;     /* when it was last captured                               */
-        bool captured;          /* by the version being made                               */
-        bool protected;         /* by this commit: something has to be opened              */
-        bool huge;              /* mostly in huge pages                                    */
-        bool runs;              /* by this commit: opened in long runs                     */
-        bool fresh;             /* no commit yet: taken for dense, if there is such a thing */
+        uint8_t *last_access;     /* per unit: enum access of the epoch before …             */
+        uint64_t *last_when_ns;   /* … and when, relative to that epoch's freeze             */
+        uint8_t *hot;             /* per unit: epochs in a row in which it was written       */
+        uint8_t *tried;           /* per unit: how often watching it was of no use …         */
+        uint8_t *rest;            /* … and for how many epochs it is not watched therefore   */
+        uint8_t *look;            /* per unit: whether it was found unchanged, enum look     */
+        uint8_t *early;           /* per unit: the draft has it as it is, unless it is written    */
+        uint8_t *mode;            /* per unit: how this commit captures it, enum mode       */
+        uint32_t *place;          /* per unit: position in the flush order                  */
+        uint32_t *pages;          /* per unit: written pages; 0: not known                   */
+        uint64_t frozen_ns;       /* when it was last captured                               */
+        bool copied_early;        /* in this interval                                        */
+        struct forecast forecast; /* of its modifications before the next checkpoint       */
+        bool captured;            /* by the version being made                               */
+        bool protected;           /* by this commit: something has to be opened              */
+        bool huge;                /* mostly in huge pages                                    */
+        bool runs;                /* by this commit: opened in long runs                     */
+        bool fresh;               /* no commit yet: taken for dense, if there is such a thing */
 };
 
-enum mode { MODE_KEEP, MODE_DIRECT, MODE_FLUSH, MODE_OPENED, MODE_PATCH };
+enum mode { MODE_KEEP, MODE_DIRECT, MODE_FLUSH, MODE_OPENED, MODE_PATCH, MODE_EARLY };
 
 struct tracker {
         const struct tracker_ops *ops;

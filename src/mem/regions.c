@@ -93,7 +93,6 @@ static int new_region(struct regions *r, const struct region_desc *desc, struct 
         struct region *region = budget_alloc(r->budget, sizeof(*region), "a region");
         if (!region)
                 return -ENOMEM;
-        diff_begin(&region->differ);
         region->desc = checked;
         diff_begin(&region->differ);
         *out = region;
@@ -155,8 +154,27 @@ void region_remove(struct regions *r, struct region *region)
         budget_free(r->budget, region);
 }
 
+/* A mapping of many parts cannot be resized; and it is the pool's. */
+static int own_memory(struct region *region)
+{
+        void *memory;
+        int rc = plat->mmap(-1, region->mapped_bytes, &memory);
+        if (rc)
+                return rc;
+        memcpy(memory, region->ptr, region->mapped_bytes);
+        rc = plat->mremap_over(memory, region->mapped_bytes, region->ptr);
+        if (rc)
+                (void)plat->munmap(memory, region->mapped_bytes);
+        region->lazy = rc != 0;
+        return rc;
+}
+
 static int resize_owned(struct region *region, const struct region_desc *next)
 {
+        int own = region->lazy ? own_memory(region) : 0;
+        if (own)
+                return err_set(own, "region '%s' cannot be moved out of the pool: %s",
+                               region->desc.name, code_text(own));
         uint64_t bytes = pages_for(next->bytes);
         uint64_t old_bytes = region->desc.bytes;
         uint64_t old_mapped = region->mapped_bytes;

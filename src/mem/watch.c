@@ -143,7 +143,7 @@ int faults_ready(void)
 static int watch_arrays(struct tracker *t, struct watch *w)
 {
         uint64_t n = max_u64(w->span.units, 1);
-        uint64_t bytes = n * (8 + 8 + 4 + 4 + 4 + 9);
+        uint64_t bytes = n * (8 + 8 + 4 + 4 + 4 + 10);
         uint8_t *p = budget_alloc(t->budget, bytes, "the unit table");
         if (!p)
                 return -ENOMEM;
@@ -161,6 +161,7 @@ static int watch_arrays(struct tracker *t, struct watch *w)
         w->tried = p + n * 34;
         w->rest = p + n * 35;
         w->look = p + n * 36;
+        w->early = p + n * 37;
         memset(w->dirty, 1, n);
         return 0;
 }
@@ -229,9 +230,11 @@ int tracker_watch(struct tracker *t, struct region *r)
                 return rc;
         }
         w->span.number = number;
-        w->ops = t->ops;
-        w->fresh = t->trap.uffd >= 0;
-        w->span.always = t->ops->needs_faults;
+        /* A fault for all of a chunk costs less than the kernel's for each of its pages. */
+        w->ops = r->chunk && t->ops == &tracker_scan ? &tracker_mprotect : t->ops;
+        w->fresh = !r->chunk && t->trap.uffd >= 0;
+        w->span.always = w->ops->needs_faults;
+        w->span.whole = r->chunk;
         t->watches[number] = w;
         r->watch = w;
         /* Less than a unit of whole pages is cheaper to copy than to protect. */
@@ -241,7 +244,7 @@ int tracker_watch(struct tracker *t, struct region *r)
         }
         rc = spans_add(&w->span);
         if (rc == 0) {
-                rc = t->ops->add(t, w);
+                rc = w->ops->add(t, w);
                 if (rc)
                         spans_remove(&w->span);
         }

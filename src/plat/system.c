@@ -211,6 +211,19 @@ static int sys_mremap(void *old, uint64_t old_bytes, uint64_t bytes, void **out)
         return 0;
 }
 
+static int sys_mmap_over(int fd, uint64_t offset, void *at, uint64_t bytes)
+{
+        void *p = mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE,
+                       fd, (off_t)offset);
+        return p == MAP_FAILED ? -errno : 0;
+}
+
+static int sys_mremap_over(void *from, uint64_t bytes, void *at)
+{
+        void *p = mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at);
+        return p == MAP_FAILED ? -errno : 0;
+}
+
 static int sys_munmap(void *p, uint64_t bytes)
 {
         return result(munmap(p, bytes));
@@ -397,6 +410,8 @@ const struct plat_calls plat_system = {
         .mmap = sys_mmap,
         .mremap = sys_mremap,
         .munmap = sys_munmap,
+        .mmap_over = sys_mmap_over,
+        .mremap_over = sys_mremap_over,
         .madvise_huge = sys_madvise_huge,
         .store = sys_store,
         .ring_new = ring_system_new,

@@ -113,6 +113,29 @@ bool diff_next(struct diff_choice *d);
 void diff_outcome(struct diff_choice *d, const struct diff_costs *c, bool checksums, double total,
                   double touched, double changed, bool compared);
 
+/* ---- pre-copy ----------------------------------------------------------------------------------
+ */
+
+/* Tp = I - D / bandwidth: so long after the last checkpoint copying must begin to be through with
+ * `bytes` at the next one. */
+uint64_t precopy_threshold(uint64_t interval_ns, double bytes, double ns_per_byte);
+
+/* What is known about the modifications of one chunk. Times are since the last checkpoint. */
+struct forecast {
+        bool known;              /* an interval has been observed              */
+        uint32_t seen, expected; /* modifications in this interval             */
+        uint64_t last_ns;        /* when the last one was seen …               */
+        uint64_t expected_ns;    /* … and is expected                          */
+        uint32_t before;         /* as seen in the interval before             */
+        uint64_t before_ns;
+        uint32_t held; /* intervals without an observation */
+};
+void forecast_modified(struct forecast *f, uint64_t at_ns);
+/* Has the last modification that is expected been seen? */
+bool forecast_over(const struct forecast *f, uint64_t now_ns, uint64_t slack_ns);
+/* The next interval begins; `observed`: a modification in this one would have been seen. */
+void forecast_next(struct forecast *f, bool observed);
+
 /* ---- two levels of checkpoints -----------------------------------------------------------------
  * multilevel.c, optimum.c and failures.c need libm. They serve the command and the tests; the
  * library is built without them. */

@@ -70,19 +70,30 @@ static int resize_all(const struct version *v, const struct regions *regions)
         return rc;
 }
 
+/* Memory that the library mapped itself can be the pool's; the program's own has to be written. */
+static int place_region(struct pool *pool, const struct version *v, uint32_t i, struct region *r,
+                        const struct restore_request *q)
+{
+        if (q->how == RESTART_EAGER || !r->owned || !pool_is_mapped(pool) ||
+            v->regions[i].desc.bytes == 0)
+                return pool_read_region(pool, v, i, r->ptr, NULL, NULL);
+        r->lazy = true;
+        return lazy_place(q->lazy, pool, v, i, r->ptr);
+}
+
 static int place(struct pool *pool, const struct version *v, const struct regions *regions,
-                 bool *touched)
+                 const struct restore_request *q, bool *touched)
 {
         for (uint32_t i = 0; i < v->region_count; i++) {
                 struct region *r = region_find(regions, v->regions[i].desc.name);
                 if (!r)
                         continue;
                 *touched = true;
-                int rc = pool_read_region(pool, v, i, r->ptr, NULL, NULL);
+                int rc = place_region(pool, v, i, r, q);
                 if (rc)
                         return rc;
         }
-        return 0;
+        return q->how == RESTART_VERIFY ? lazy_verify(q->lazy) : 0;
 }
 
 static int restore_one(struct pool *pool, const struct version *v, struct regions *regions,
@@ -94,7 +105,9 @@ static int restore_one(struct pool *pool, const struct version *v, struct region
         if (rc == 0 && (q->flags & BELAY_RESIZE))
                 rc = resize_all(v, regions);
         if (rc == 0)
-                rc = place(pool, v, regions, touched);
+                rc = place(pool, v, regions, q, touched);
+        if (rc)
+                lazy_end(q->lazy);
         return rc;
 }
 
@@ -154,4 +167,40 @@ int restore_version(struct pool *pool, struct regions *regions, const struct res
                 pool_mark_damaged(pool, v, err_text());
         }
         return pool_version_count(pool) ? give_up(touched, 0) : 0;
+}
+
+const struct version *restore_choose(struct pool *pool, bool verify)
+{
+        for (uint32_t i = pool_version_count(pool); i > 0; i--) {
+                struct version *v = pool_version(pool, i - 1);
+                int rc = version_usable(v) ? 0 : BELAY_E_DATA;
+                for (uint32_t k = 0; verify && rc == 0 && k < v->region_count; k++)
+                        rc = pool_read_region(pool, v, k, NULL, NULL, NULL);
+                if (rc == 0)
+                        return v;
+                if (version_usable(v)) {
+                        pool_mark_damaged(pool, v, err_text());
+                        log_emit(BELAY_LOG_WARN, "%s", err_text());
+                }
+        }
+        return NULL;
+}
+
+int restore_region(struct pool *pool, const struct version *v, struct region *r,
+                   const struct restore_request *request)
+{
+        int64_t at = v ? version_find(v, r->desc.name) : -1;
+        if (at < 0)
+                return 0;
+        const struct region_desc *stored = &v->regions[at].desc;
+        if (match_needs_resize(r, stored) || stored->ndims != r->desc.ndims ||
+            stored->element_bytes != r->desc.element_bytes)
+                return err_set(BELAY_E_MISMATCH,
+                               "version %llu has '%s' with %llu bytes, not %llu, or in another "
+                               "shape",
+                               (unsigned long long)v->number, r->desc.name,
+                               (unsigned long long)stored->bytes,
+                               (unsigned long long)r->desc.bytes);
+        int rc = place_region(pool, v, (uint32_t)at, r, request);
+        return rc ? rc : 1;
 }

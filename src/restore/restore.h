@@ -16,11 +16,45 @@ struct match {
 enum { MATCH_MISSING, MATCH_UNEXPECTED, MATCH_DIFFERENT };
 void match_clear(struct match *m);
 
+/* Regions that were laid over the pool instead of being read (lazy.c). */
+struct hold;
+struct lazy {
+        struct budget *budget;
+        struct hold **holds;
+        uint32_t count;
+        uint64_t version; /* they come from                            */
+        bool running;     /* the thread that verifies                  */
+        plat_thread thread;
+        _Atomic bool stop;
+        uint8_t *buf;
+        int result; /* of that thread, when it is joined         */
+        char text[256];
+};
+/* Begins to verify what was laid. */
+int lazy_verify(struct lazy *l);
+/* Waits until all is verified. BELAY_E_DATA if something is damaged; the version is marked then. */
+int lazy_await(struct lazy *l, struct pool *pool);
+/* Stops verifying, true if it was not through; if damage was found, marks the version. */
+bool lazy_stop(struct lazy *l, struct pool *pool);
+/* The region's memory is no longer the pool's. */
+void lazy_forget(struct lazy *l, const char *name);
+/* No region's is. */
+void lazy_end(struct lazy *l);
+
+enum { RESTART_EAGER, RESTART_LAZY, RESTART_VERIFY };
 struct restore_request {
         uint64_t version; /* 0: the newest                       */
         uint32_t flags;   /* BELAY_ALLOW_…, BELAY_RESIZE         */
         bool verify_first;
+        uint64_t how;      /* RESTART_…                           */
+        struct lazy *lazy; /* empty; for regions that are laid over the pool */
 };
+/* One region after the other, all from one version: the newest that is intact; NULL if there is
+ * none. */
+const struct version *restore_choose(struct pool *pool, bool verify);
+/* 1, or 0 if the version does not have the region. BELAY_E_MISMATCH if its shape is another. */
+int restore_region(struct pool *pool, const struct version *v, struct region *r,
+                   const struct restore_request *request);
 /* 1: restored, *match->version says which; 0: the pool has no version. Regions are untouched unless
  * 1 or BELAY_E_DATA is returned. */
 int restore_version(struct pool *pool, struct regions *regions,

@@ -252,6 +252,24 @@ uint64_t draft_base(const struct draft *d)
         return d->base ? d->base->number : 0;
 }
 
+int draft_carry(struct draft *d, bool (*gone)(void *arg, const char *name), void *arg)
+{
+        uint32_t first = d->v->region_count;
+        uint32_t number;
+        int rc = 0;
+        for (uint32_t i = 0; d->base && rc == 0 && i < d->base->region_count; i++) {
+                const struct region_desc *desc = &d->base->regions[i].desc;
+                if (!draft_knows(d, desc->name) && !gone(arg, desc->name))
+                        rc = draft_region(d, desc, true, &number);
+        }
+        if (rc == 0)
+                rc = draft_ready(d, d->v->frozen_ns);
+        for (uint32_t i = first; rc == 0 && i < d->v->region_count; i++)
+                for (uint64_t b = 0; b < region_blocks(&d->v->regions[i].desc); b++)
+                        draft_keep(d, i, b);
+        return rc;
+}
+
 static bool same_entries(const struct leaf *a, const struct leaf *b)
 {
         for (uint32_t i = 0; i < a->count; i++)

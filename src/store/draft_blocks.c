@@ -41,6 +41,11 @@ int draft_make_room(struct draft *d, uint64_t bytes)
         return writer_make_room(d->p, bytes);
 }
 
+int draft_settle(struct draft *d)
+{
+        return writer_drain(d->p);
+}
+
 bool draft_has(const struct draft *d, uint32_t region, uint64_t block)
 {
         const struct leaf *l = d->v->regions[region].leaves[block / LEAF_ENTRIES];

@@ -376,6 +376,8 @@ static int load(struct pool *p)
         if (rc == 0)
                 rc = writer_init(p);
         if (rc == 0)
+                rc = device_open(p);
+        if (rc == 0)
                 rc = reader_init(p);
         if (rc)
                 return rc;
@@ -421,6 +423,7 @@ static int load_steady(struct pool *p)
                 while (p->version_count)
                         version_delete(p, p->versions[--p->version_count]);
                 writer_delete(p);
+                device_close(p);
                 memset(&p->writer, 0, sizeof(p->writer));
                 budget_free(p->budget, p->scratch);
                 budget_free(p->budget, p->reader);
@@ -543,6 +546,7 @@ int pool_close(struct pool **pool)
         pool_drop_spares(p);
         int rc = p->media ? p->media->ops->close(p->media) : 0;
         writer_delete(p);
+        device_close(p);
         if (p->space.budget)
                 space_delete(&p->space);
         budget_free(p->budget, p->scratch);
@@ -581,7 +585,7 @@ void pool_mark_damaged(struct pool *p, struct version *v, const char *damage)
 
 bool pool_overlaps(const struct pool *p)
 {
-        return p->media->overlaps || p->options.rate;
+        return p->media->overlaps || pool_is_paced(p);
 }
 
 void pool_info(const struct pool *p, struct pool_info *out)

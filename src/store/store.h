@@ -20,6 +20,8 @@ struct pool_options {
         uint64_t versions;
         uint64_t limit_bytes;
         uint64_t rate;              /* bytes per second; 0: as fast as it goes */
+        uint64_t device_rate;       /* … of all processes, to this directory   */
+        uint64_t latency_ns;        /* added to every write                    */
         const struct probe *probes; /* borrowed until pool_open returns */
         struct budget *budget;      /* borrowed until pool_close */
 };
@@ -95,6 +97,25 @@ int pool_read_region(struct pool *p, const struct version *v, uint32_t region, v
 /* The same for `count` existing blocks from `first` on; `to` is the place of the first. */
 int pool_read_blocks(struct pool *p, const struct version *v, uint32_t region, uint64_t first,
                      uint64_t count, void *to, block_fn fn, void *arg);
+/* ---- mapping instead of reading ---------------------------------------------------------------
+ */
+
+/* Is the pool memory, or mapped as such? */
+bool pool_is_mapped(const struct pool *p);
+/* Lays a region over [to, to + its bytes): private pages that show the pool's until they are
+ * written. The hold keeps the pool from using those slots again; it must end before the pool is
+ * closed. Nothing of what is mapped is verified. In a pool opened for writing, while there is no
+ * draft. */
+struct hold;
+int pool_map_region(struct pool *p, const struct version *v, uint32_t region, void *to,
+                    struct hold **out);
+void hold_release(struct hold **h);
+const char *hold_name(const struct hold *h);
+uint64_t hold_blocks(const struct hold *h);
+/* Reads one block into buf (MAX_BLOCK_BYTES) and verifies it; any thread. BELAY_E_DATA with text.
+ */
+int hold_check(const struct hold *h, uint64_t block, void *buf, char *text, size_t bytes);
+
 /* The map entries of one leaf, for whoever wants to compare maps instead of data. */
 int pool_read_leaf(struct pool *p, const struct version *v, uint32_t region, uint64_t leaf,
                    struct leaf_entry entries[LEAF_ENTRIES]);
@@ -125,6 +146,8 @@ bool draft_can_keep(const struct draft *d, uint32_t region, uint64_t block);
 void draft_keep(struct draft *d, uint32_t region, uint64_t block);
 /* Waits for the medium until so many bytes can be put without waiting for it. */
 int draft_make_room(struct draft *d, uint64_t bytes);
+/* Waits until all that was put is on the medium: after that, blocks may be put again. */
+int draft_settle(struct draft *d);
 /* Has the block been put or kept? */
 bool draft_has(const struct draft *d, uint32_t region, uint64_t block);
 /* Reads the block as it was in that version, and checks it; a version that turns out to be damaged
@@ -138,6 +161,10 @@ int draft_put(struct draft *d, uint32_t region, uint64_t block, const void *from
 bool draft_same(const struct draft *d, uint32_t region, uint64_t block, const void *from);
 /* draft_put for a block of which draft_same was true. */
 void draft_put_same(struct draft *d, uint32_t region, uint64_t block);
+
+/* Takes over, as they are there, the regions of that version that this one does not have, except
+ * those of which `gone` is true. */
+int draft_carry(struct draft *d, bool (*gone)(void *arg, const char *name), void *arg);
 
 /* What became of the blocks of a region. */
 struct region_result {

@@ -174,6 +174,7 @@ struct pool {
         struct leaf *spare; /* full-size leaves for the next draft          */
         uint64_t spare_count;
         struct writer writer;
+        struct device *device; /* shared with other processes, or NULL */
         struct reader *reader; /* made at open: a restart that has begun must not fail for lack of
                                   memory */
         struct draft *draft;   /* at most one                                  */
@@ -203,6 +204,17 @@ struct draft {
         uint64_t unsampled; /* bytes since the last block that was timed */
         struct draft_result result;
 };
+
+/* Is the medium held back? */
+static inline bool pool_is_paced(const struct pool *p)
+{
+        return p->options.rate || p->options.device_rate || p->options.latency_ns;
+}
+
+/* device.c: with the option device_rate. Books the device for so many bytes; until when. */
+int device_open(struct pool *p);
+void device_close(struct pool *p);
+uint64_t device_book(struct pool *p, uint64_t bytes);
 
 int reader_init(struct pool *p);
 /* After a superblock write of unknown fate: makes the current list certain again. */

@@ -143,15 +143,19 @@ static void close_extent(struct pool *p)
         p->writer.open = false;
 }
 
-/* With a rate, a chunk counts as being written for as long as that takes: it is not used again
- * before. So chunks are filled ahead of a slow medium, whoever is the slow one. */
+/* With a rate or latency, a chunk counts as being written for as long as that takes: it is not used
+ * again before. So chunks are filled ahead of a slow medium, whoever is the slow one. */
 static void pace(struct pool *p, struct chunk *c, uint64_t bytes)
 {
         struct writer *w = &p->writer;
-        if (p->options.rate == 0)
+        if (!pool_is_paced(p))
                 return;
-        w->free_ns = max_u64(w->free_ns, plat->now_ns()) + bytes * 1000000000u / p->options.rate;
-        c->due_ns = w->free_ns;
+        w->free_ns = max_u64(w->free_ns, plat->now_ns());
+        if (p->options.rate)
+                w->free_ns += bytes * 1000000000u / p->options.rate;
+        if (p->device)
+                w->free_ns = max_u64(w->free_ns, device_book(p, bytes));
+        c->due_ns = w->free_ns += p->options.latency_ns;
 }
 
 static void await_due(uint64_t due_ns)
@@ -269,7 +273,7 @@ int writer_make_room(struct pool *p, uint64_t bytes)
         /* For no more than a part of a chunk: small blocks would leave the rest of it unused. And
          * where writing is copying, nothing has to be waited for. */
         bytes = min_u64(bytes, p->media->gather_bytes / 4 * 3);
-        if ((p->media->copies && !p->options.rate) || used + bytes <= p->media->gather_bytes)
+        if ((p->media->copies && !pool_is_paced(p)) || used + bytes <= p->media->gather_bytes)
                 return w->failed;
         int rc = w->open ? submit(p) : 0;
         return rc ? rc : next_chunk(p);

@@ -264,6 +264,63 @@ static void test_diff_choice(void)
         }
 }
 
+static void test_precopy_threshold(void)
+{
+        /* 400 MB at 400 MB/s before a checkpoint every 40 s. */
+        CHECK_EQ(precopy_threshold(40 * UINT64_C(1000000000), 400e6, 2.5),
+                 39 * UINT64_C(1000000000));
+        CHECK_EQ(precopy_threshold(1000, 2000, 1), 0);
+        CHECK_EQ(precopy_threshold(1000, 0, 1), 1000);
+        CHECK_EQ(precopy_threshold(0, 0, 0), 0);
+}
+
+/* One interval in which a chunk is modified at these times. */
+static void observe(struct forecast *f, const uint64_t *times, unsigned count)
+{
+        for (unsigned i = 0; i < count; i++)
+                forecast_modified(f, times[i]);
+        forecast_next(f, true);
+}
+
+static void test_forecast(void)
+{
+        struct forecast f = {.known = false};
+        const uint64_t three[] = {100, 200, 300};
+        CHECK(!forecast_over(&f, 1000, 0)); /* nothing is known */
+        observe(&f, three, 3);
+        CHECK(!forecast_over(&f, 0, 50));
+        for (unsigned i = 0; i < 3; i++) { /* by number */
+                CHECK(!forecast_over(&f, three[i], 50));
+                forecast_modified(&f, three[i]);
+        }
+        CHECK(forecast_over(&f, 301, 50));
+        forecast_next(&f, true);
+        forecast_modified(&f, 100); /* by time: two have become one */
+        CHECK(!forecast_over(&f, 340, 50));
+        CHECK(forecast_over(&f, 351, 50));
+        /* The worse of two intervals counts. */
+        forecast_next(&f, true);
+        forecast_modified(&f, 100);
+        CHECK(!forecast_over(&f, 110, 50));
+        forecast_next(&f, true);
+        forecast_modified(&f, 100);
+        CHECK(forecast_over(&f, 110, 50));
+}
+
+/* What was not observed is believed for some intervals, and then tried again. */
+static void test_forecast_unobserved(void)
+{
+        struct forecast f = {.known = false};
+        const uint64_t late[] = {900};
+        observe(&f, late, 1);
+        unsigned held = 0;
+        while (!forecast_over(&f, 500, 10) && held < 100) {
+                forecast_next(&f, false);
+                held++;
+        }
+        CHECK(held > 4 && held < 20);
+}
+
 int main(void)
 {
         RUN(test_nothing_asked);
@@ -280,5 +337,8 @@ int main(void)
         RUN(test_diff_time);
         RUN(test_diff_learn);
         RUN(test_diff_choice);
+        RUN(test_precopy_threshold);
+        RUN(test_forecast);
+        RUN(test_forecast_unobserved);
         return 0;
 }

@@ -262,6 +262,16 @@ static void widen(struct span *s, uint64_t *first, uint64_t *last)
                 atomic_store(&s->written[--*first], 1);
 }
 
+/* Between commits, where nothing has to be captured. */
+static bool open_all(const struct span *s, uint64_t *first, uint64_t *last)
+{
+        if (!s->whole || atomic_load(&s->guard->committing))
+                return false;
+        *first = 0;
+        *last = s->units - 1;
+        return true;
+}
+
 static void admit_span(struct span *s, uintptr_t low, uintptr_t high)
 {
         if (!guard_is_own(s->guard)) {
@@ -273,12 +283,14 @@ static void admit_span(struct span *s, uintptr_t low, uintptr_t high)
         uint64_t first = (max_u64(low, s->start) - s->start) / s->unit_bytes;
         uint64_t last = (min_u64(high, s->start + s->bytes) - 1 - s->start) / s->unit_bytes;
         atomic_fetch_add(&s->guard->faults, 1);
+        bool all = open_all(s, &first, &last);
         for (uint64_t u = first; u <= last; u++) {
                 capture(s, u);
                 atomic_store(&s->written[u], 1);
         }
         atomic_store(&s->guard->newest, ((uint64_t)s->number << 32 | last) + 1);
-        widen(s, &first, &last);
+        if (!all)
+                widen(s, &first, &last);
         if (!units_open(s, first, last - first + 1, false))
                 unstick(s);
 }

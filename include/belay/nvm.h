@@ -1,0 +1,58 @@
+/* nvm.h: memory that survives, by name: the calls of the NVM-checkpoints paper (Kannan et al.,
+ * 2013).
+ *
+ * A variable is allocated in memory under an id, and has a copy in the pool. nvchkptall brings the
+ * copies of all variables up to date, together; nvchkptid that of one. After a crash the program
+ * allocates the same variables again, and finds in them what was checkpointed last.
+ *
+ *      double *x = nvalloc(genid("x"), n * sizeof(*x), 1);
+ *      for (; step < steps; step++) {
+ *              compute(x);
+ *              nvchkptall();
+ *      }
+ *
+ * The pool and everything else is as the options say (belay(7): belay.conf, BELAY_POOL …); it is
+ * opened by the first call. One thread at a time. Pointers are NULL and results negative on
+ * failure; belay_error() has the text. From Fortran: module belay_nvm, or any bind(c) interface. */
+#ifndef BELAY_NVM_H
+#define BELAY_NVM_H
+
+#include <belay/belay.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The id of a variable: the same in every run. The name is what the pool lists it under. 0 on
+ * failure. */
+uint64_t genid(const char *varname);
+/* Memory for a variable of `size` bytes, zero. `persistent`: its last checkpoint is in it, if there
+ * is one; one of another size is an error (nvsize tells which it has). */
+void *nvalloc(uint64_t id, size_t size, int persistent);
+/* A matrix of doubles in Fortran's order, persistent; its id is its place among the calls. */
+void *nv2dalloc(uint64_t dim1, uint64_t dim2);
+/* The same under an id, of elements of any size. */
+void *nv2dalloc_id(uint64_t id, uint64_t dim1, uint64_t dim2, size_t element, int persistent);
+/* Memory that the program has already: its content is checkpointed from now on. */
+int nvattach(uint64_t id, void *src, size_t size);
+/* Another size: the content stays, what is new is zero. `src` is the variable's memory; it may
+ * move. For attached memory `src` is where it is now. */
+void *nvrealloc(uint64_t id, void *src, size_t size);
+/* Bytes of the variable in the checkpoint that nvalloc would take; 0 if it has none. */
+size_t nvsize(uint64_t id);
+/* The variable is gone, and with the next checkpoint its copy in the pool. */
+int nvdelete(uint64_t id);
+/* Returns as the option `policy` says. */
+int nvchkptall(void);
+/* Of this variable alone: the others stay in the pool as they were. */
+int nvchkptid(uint64_t id);
+/* Waits for the last checkpoint and closes the pool; all variables are gone. Also done at exit. */
+int nvclose(void);
+/* The context behind these calls, to be used with belay.h; NULL on failure. */
+struct belay *nvcontext(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

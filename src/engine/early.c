@@ -1,0 +1,325 @@
+/* early.c: pre-copy. Between two checkpoints the flusher puts units into the draft of the next
+ * version already, and watches them from before they are read on. At the freeze those that were not
+ * written since are in the version; the others are captured as ever. So a forecast that fails costs
+ * a copy, and nothing else.
+ *
+ *   published ─► look … look ─► begin a draft ─► copy, look … copy, look ─► freeze ─► published
+ *                                    │                                         ▲
+ *                                    └── regions change: drop the draft ───────┘ without it
+ *
+ * A look tells which regions were modified since the last one. There are LOOKS of them in an
+ * interval, so that the numbers of modifications compare. A chunk costs one fault for each look
+ * that finds it modified; where pages are watched singly a look watches none anew, and only what
+ * was copied and is written then counts as modified.
+ *
+ * All calls of the program's that need the pool or the regions stop this first (wait_idle), and
+ * engine_resume lets it go on. */
+#include "engine/engine_int.h"
+
+#define LOOKS       32u
+#define LEAST_NS    UINT64_C(500000)  /* from one look to the next */
+#define PATIENCE_NS UINT64_C(5000000) /* no longer asleep without looking whether to stop */
+
+static bool hushed(const struct engine *e)
+{
+        return atomic_load(&e->early.hush);
+}
+
+static uint64_t since(const struct engine *e)
+{
+        return plat->now_ns() - e->early.begun_ns;
+}
+
+static uint64_t step_ns(const struct engine *e)
+{
+        return max_u64(e->early.interval_ns / LOOKS, LEAST_NS);
+}
+
+bool early_wanted(const struct engine *e)
+{
+        return e->options.precopy != PRECOPY_OFF && e->early.interval_ns != 0 && !e->open &&
+               !e->early.failed && !hushed(e);
+}
+
+uint64_t early_next_ns(const struct engine *e)
+{
+        return e->early.next_ns;
+}
+
+/* ---- looking ----------------------------------------------------------------------------------
+ */
+
+/* What was copied and is written now has to be copied again. */
+static void call_modified(struct engine *e, struct watch *w, uint64_t u)
+{
+        w->dirty[u] = 1;
+        e->early.missed += w->early[u];
+        e->early.again = e->early.again || w->early[u];
+        w->early[u] = 0;
+}
+
+/* With no handler at work: one that is just about to open a page would open what is protected here.
+ */
+static bool look_at_faults(struct engine *e, struct watch *w, bool again)
+{
+        bool modified = false;
+        guard_hold(&e->tracker.guard);
+        for (uint64_t u = 0; u < w->span.units; u++)
+                if (atomic_exchange(&w->span.written[u], 0)) {
+                        modified = true;
+                        call_modified(e, w, u);
+                }
+        if ((modified || again) && w->ops->arm(&e->tracker, w, 0, w->span.units))
+                for (uint64_t u = 0; u < w->span.units; u++)
+                        atomic_store(&w->span.written[u], 1);
+        guard_release(&e->tracker.guard);
+        return modified;
+}
+
+static bool call_pages_modified(struct engine *e, struct watch *w, int ranges)
+{
+        const struct span *s = &w->span;
+        bool missed = false;
+        for (int i = 0; i < ranges; i++) {
+                uint64_t low = max_u64(e->tracker.ranges[i].start, s->start);
+                uint64_t high = min_u64(e->tracker.ranges[i].end, s->start + s->bytes);
+                for (uint64_t u = (low - s->start) / s->unit_bytes;
+                     low < high && u <= (high - 1 - s->start) / s->unit_bytes; u++) {
+                        missed |= w->early[u] != 0;
+                        call_modified(e, w, u);
+                }
+        }
+        return missed;
+}
+
+/* Written pages are watched anew, all of them, if `again`. */
+static bool look_at_pages(struct engine *e, struct watch *w, bool again)
+{
+        const struct span *s = &w->span;
+        bool missed = false;
+        uint64_t at = s->low;
+        int n;
+        do {
+                n = again ? w->ops->take(&e->tracker, w, 0, s->units, &at)
+                          : w->ops->written(&e->tracker, w, at, s->high);
+                missed |= call_pages_modified(e, w, n);
+                if (!again && n > 0)
+                        at = e->tracker.ranges[n - 1].end;
+        } while (n > 0 && at < s->high);
+        if (n < 0)
+                e->early.failed = true;
+        for (uint64_t u = 0; again && u < s->units; u++)
+                if (atomic_exchange(&w->span.written[u], 0))
+                        call_modified(e, w, u);
+        return missed;
+}
+
+static bool can_watch(const struct region *r)
+{
+        return r->watch && r->watch->ops->traps;
+}
+
+static void look_around(struct engine *e)
+{
+        uint64_t now = since(e);
+        for (uint32_t i = 0; i < e->regions->count && !hushed(e); i++) {
+                struct region *r = e->regions->list[i];
+                if (!can_watch(r))
+                        continue;
+                bool modified = r->watch->ops->take ? look_at_pages(e, r->watch, false)
+                                                    : look_at_faults(e, r->watch, false);
+                if (modified)
+                        forecast_modified(&r->watch->forecast, now);
+        }
+}
+
+/* ---- copying ----------------------------------------------------------------------------------
+ */
+
+static int begin_draft(struct engine *e)
+{
+        int rc = draft_begin(e->pool, &e->draft);
+        if (rc == 0)
+                rc = part_all(e);
+        if (rc == 0)
+                rc = describe(e);
+        if (rc) {
+                draft_abort(&e->draft);
+                return rc;
+        }
+        e->early.draft = true;
+        return 0;
+}
+
+/* With a rate of its own: sleeps until so much may have been written. */
+static void pace(struct engine *e, uint64_t bytes)
+{
+        uint64_t rate = e->options.precopy_rate;
+        if (rate == 0)
+                return;
+        e->early.free_ns =
+                max_u64(e->early.free_ns, plat->now_ns()) + bytes * UINT64_C(1000000000) / rate;
+        for (uint64_t now; !hushed(e) && (now = plat->now_ns()) < e->early.free_ns;)
+                plat->sleep_ns(min_u64(e->early.free_ns - now, PATIENCE_NS));
+}
+
+int early_settle(struct engine *e)
+{
+        bool again = e->early.again;
+        e->early.again = false;
+        return again && e->early.draft ? draft_settle(e->draft) : 0;
+}
+
+static bool has_work(const struct watch *w)
+{
+        for (uint64_t u = 0; u < w->span.units; u++)
+                if ((w->dirty[u] || atomic_load(&w->span.written[u])) && !w->early[u])
+                        return true;
+        return false;
+}
+
+static int copy_region(struct engine *e, uint32_t i)
+{
+        struct watch *w = e->part[i]->watch;
+        if (!has_work(w))
+                return 0;
+        w->copied_early = true;
+        /* Watched from before it is read on. */
+        bool modified = w->ops->take ? look_at_pages(e, w, true) : look_at_faults(e, w, true);
+        if (modified)
+                forecast_modified(&w->forecast, since(e));
+        int rc = early_settle(e);
+        for (uint64_t u = 0; rc == 0 && u < w->span.units && !hushed(e) && !e->early.failed; u++) {
+                if (!w->dirty[u] || w->early[u] || !unit_is_whole(&w->span, u))
+                        continue;
+                if (w->span.whole && atomic_load(&w->span.written[u]))
+                        break; /* modified again */
+                w->early[u] = 1;
+                w->look[u] = LOOK_NONE;
+                uint64_t start = plat->now_ns();
+                rc = draft_make_room(e->draft, w->span.unit_bytes);
+                if (rc == 0)
+                        rc = put_unit(e, i, u, (const uint8_t *)unit_begin(&w->span, u));
+                e->early.busy_ns += plat->now_ns() - start;
+                pace(e, unit_length(&w->span, u));
+        }
+        return rc;
+}
+
+/* Is it time to copy this region? */
+static bool is_due(const struct engine *e, const struct region *r)
+{
+        if (!can_watch(r))
+                return false;
+        uint64_t now = since(e);
+        if (e->options.precopy == PRECOPY_IMMEDIATE)
+                return true;
+        if (now < e->early.threshold_ns)
+                return false;
+        if (e->options.precopy == PRECOPY_DELAYED)
+                return true;
+        return forecast_over(&r->watch->forecast, now, 2 * step_ns(e));
+}
+
+static bool any_due(const struct engine *e)
+{
+        for (uint32_t i = 0; i < e->regions->count; i++)
+                if (is_due(e, e->regions->list[i]))
+                        return true;
+        return false;
+}
+
+static int copy_due(struct engine *e)
+{
+        int rc = 0;
+        if (!any_due(e))
+                return 0;
+        if (!e->early.draft)
+                rc = begin_draft(e);
+        for (uint32_t i = 0; rc == 0 && i < e->part_count && !hushed(e); i++)
+                if (is_due(e, e->part[i]))
+                        rc = copy_region(e, i);
+        return rc;
+}
+
+/* The flusher, between commits; the lock is not held. */
+void early_step(struct engine *e)
+{
+        e->early.next_ns = plat->now_ns() + step_ns(e);
+        look_around(e);
+        int rc = copy_due(e);
+        if (rc == 0 && !e->early.failed)
+                return;
+        /* The checkpoint will say what is wrong, if it still is. */
+        early_drop(e);
+        e->early.failed = true;
+}
+
+void early_drop(struct engine *e)
+{
+        if (e->early.draft)
+                draft_abort(&e->draft);
+        e->early.draft = false;
+        for (uint32_t i = 0; i < e->regions->count; i++) {
+                struct watch *w = e->regions->list[i]->watch;
+                if (w)
+                        memset(w->early, 0, w->span.units);
+        }
+}
+
+/* ---- around a commit ---------------------------------------------------------------------------
+ */
+
+/* collect finds what was written since the last look: what the draft has and is not among it, it
+ * has for good. It counts as changed since the version before until this one is published. */
+void early_before_collect(struct watch *w)
+{
+        for (uint64_t u = 0; u < w->span.units; u++)
+                if (w->early[u])
+                        w->dirty[u] = 0;
+}
+
+void early_after_collect(struct engine *e, struct watch *w)
+{
+        for (uint64_t u = 0; u < w->span.units; u++) {
+                if (!w->early[u])
+                        continue;
+                if (w->dirty[u]) {
+                        call_modified(e, w, u);
+                        continue;
+                }
+                w->dirty[u] = 1;
+                e->epoch.early_units++;
+        }
+}
+
+/* A checkpoint begins: an interval is over. */
+void early_interval(struct engine *e)
+{
+        uint64_t now = since(e);
+        uint64_t before = e->early.interval_ns;
+        if (e->options.precopy == PRECOPY_OFF || e->early.begun_ns == 0)
+                return;
+        e->early.interval_ns = before ? min_u64(before, now) / 2 + max_u64(before, now) / 2 : now;
+        for (uint32_t i = 0; before && i < e->regions->count; i++) {
+                struct watch *w = e->regions->list[i]->watch;
+                if (!w)
+                        continue;
+                forecast_next(&w->forecast, w->span.whole || w->copied_early);
+                w->copied_early = false;
+        }
+}
+
+/* A version is published. What it took is what the next will take. */
+void early_learn(struct engine *e)
+{
+        const struct draft_result *r = &e->epoch.result;
+        struct early *y = &e->early;
+        double ns = (double)(y->busy_ns + e->epoch.flush_ns + r->drain_ns);
+        if (r->data_bytes > 0)
+                y->ns_per_byte = ns / (double)r->data_bytes;
+        y->threshold_ns = precopy_threshold(y->interval_ns, (double)r->data_bytes, y->ns_per_byte);
+        e->epoch.early_missed = y->missed;
+        y->busy_ns = y->missed = 0;
+        y->draft = y->failed = false;
+}

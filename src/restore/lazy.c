@@ -1,0 +1,114 @@
+/* lazy.c: restart without copying. Regions are laid over the pool (store/hold.c); with lazy+verify
+ * a thread checks every block meanwhile.
+ *
+ *     placed ─► checking ─┬─► good
+ *                         └─► bad: the version is damaged, and what the program has made of it is
+ *                             not to be published. Another restart takes an older version.
+ *
+ * A checkpoint waits for the end of the check: until then the versions before are untouched, since
+ * nothing is published. The thread reads the pool and the holds, which do not change before it is
+ * joined. */
+#include "restore/restore_int.h"
+#include <errno.h>
+#include <stdatomic.h>
+
+static void *check(void *arg)
+{
+        struct lazy *l = arg;
+        for (uint32_t i = 0; i < l->count; i++)
+                for (uint64_t b = 0; b < hold_blocks(l->holds[i]); b++) {
+                        if (atomic_load(&l->stop))
+                                return NULL;
+                        l->result = hold_check(l->holds[i], b, l->buf, l->text, sizeof(l->text));
+                        if (l->result)
+                                return NULL;
+                }
+        return NULL;
+}
+
+static void join(struct lazy *l)
+{
+        if (l->running)
+                (void)plat->thread_join(l->thread);
+        l->running = false;
+        budget_free(l->budget, l->buf);
+        l->buf = NULL;
+}
+
+int lazy_place(struct lazy *l, struct pool *pool, const struct version *v, uint32_t region,
+               void *to)
+{
+        void *p = budget_resize(l->budget, l->holds, (l->count + 1) * sizeof(struct hold *),
+                                "the restart");
+        if (!p)
+                return -ENOMEM;
+        l->holds = p;
+        int rc = pool_map_region(pool, v, region, to, &l->holds[l->count]);
+        l->count += rc == 0;
+        l->version = v->number;
+        return rc;
+}
+
+int lazy_verify(struct lazy *l)
+{
+        if (l->count == 0)
+                return 0;
+        l->buf = budget_alloc(l->budget, MAX_BLOCK_BYTES, "the restart");
+        if (!l->buf)
+                return -ENOMEM;
+        int rc = plat->thread_start(check, l, &l->thread);
+        l->running = rc == 0;
+        return rc ? err_set(rc, "the thread that verifies cannot be started: %s", code_text(rc))
+                  : 0;
+}
+
+static void mark_damaged(const struct lazy *l, struct pool *pool)
+{
+        struct version *v = l->result ? pool_find_version(pool, l->version) : NULL;
+        if (v && version_usable(v))
+                pool_mark_damaged(pool, v, l->text);
+}
+
+bool lazy_stop(struct lazy *l, struct pool *pool)
+{
+        bool unfinished = l->running;
+        atomic_store(&l->stop, true);
+        join(l);
+        atomic_store(&l->stop, false);
+        mark_damaged(l, pool);
+        return unfinished && l->result == 0;
+}
+
+int lazy_await(struct lazy *l, struct pool *pool)
+{
+        join(l);
+        if (l->result == 0)
+                return 0;
+        mark_damaged(l, pool);
+        return err_set(l->result,
+                       "the program was restarted from a damaged version (%s): restart "
+                       "again, it will take an older one",
+                       l->text);
+}
+
+void lazy_forget(struct lazy *l, const char *name)
+{
+        for (uint32_t i = 0; i < l->count && !l->running; i++)
+                if (strcmp(hold_name(l->holds[i]), name) == 0) {
+                        hold_release(&l->holds[i]);
+                        l->holds[i] = l->holds[--l->count];
+                }
+}
+
+void lazy_end(struct lazy *l)
+{
+        atomic_store(&l->stop, true);
+        join(l);
+        for (uint32_t i = 0; i < l->count; i++)
+                hold_release(&l->holds[i]);
+        budget_free(l->budget, l->holds);
+        l->holds = NULL;
+        l->count = 0;
+        l->result = 0;
+        atomic_store(&l->stop, false);
+}

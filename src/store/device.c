@@ -1,0 +1,61 @@
+/* device.c: several processes share a device that is slower than the memory which stands for it.
+ * Each write books the time it takes there, in a file that all of them map: the time when the
+ * device is free, by the one clock of the machine. */
+#include "store/store_int.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#define FAR_NS                                                                                     \
+        UINT64_C(60000000000) /* a clock that began anew since: nobody books so far ahead          \
+                               */
+
+struct device {
+        _Atomic uint64_t free_ns;
+};
+
+int device_open(struct pool *p)
+{
+        char path[sizeof(p->path) + 16];
+        const char *slash = strrchr(p->path, '/');
+        struct plat_stat s;
+        void *map;
+        if (p->options.device_rate == 0 || p->options.readonly)
+                return 0;
+        snprintf(path, sizeof(path), "%.*s.belay-device", slash ? (int)(slash - p->path) + 1 : 0,
+                 p->path);
+        int fd = plat->openat(AT_FDCWD, path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        int rc = fd < 0 ? fd : plat->fstat(fd, &s);
+        if (rc == 0 && s.bytes < PLAT_PAGE)
+                rc = plat->ftruncate(fd, PLAT_PAGE);
+        if (rc == 0)
+                rc = plat->mmap(fd, PLAT_PAGE, &map);
+        if (rc == 0)
+                p->device = map;
+        if (fd >= 0)
+                (void)plat->close(fd);
+        return rc ? err_set(rc, "option device_rate: '%s' cannot be shared: %s", path,
+                            code_text(rc))
+                  : 0;
+}
+
+void device_close(struct pool *p)
+{
+        if (p->device)
+                (void)plat->munmap(p->device, PLAT_PAGE);
+        p->device = NULL;
+}
+
+uint64_t device_book(struct pool *p, uint64_t bytes)
+{
+        uint64_t needed = bytes * UINT64_C(1000000000) / p->options.device_rate;
+        uint64_t before = atomic_load(&p->device->free_ns);
+        uint64_t after;
+        do {
+                uint64_t now = plat->now_ns();
+                bool ahead = before > now && before < now + FAR_NS;
+                after = (ahead ? before : now) + needed;
+        } while (!atomic_compare_exchange_weak(&p->device->free_ns, &before, after));
+        return after;
+}

@@ -1,0 +1,164 @@
+/* hold.c: memory that is the pool's. A region is laid over the program's memory as private mappings
+ * of the pool file: reading needs no copy, and the first write to a page moves it to memory of its
+ * own.
+ *
+ * A page that has not moved shows what its slot holds. So the slots stay as they are for as long as
+ * there is a hold: it refers to the leaves of the region, and those to the slots, whatever versions
+ * are listed.
+ *
+ * Blocks that lie too scattered are read instead: the kernel has a limit on mappings. */
+#include "store/store_int.h"
+#include <errno.h>
+#include <stdio.h>
+
+#define LEAST_RUN (UINT64_C(32) << 10)
+#define MOST_MAPS 8192u
+
+struct hold {
+        struct pool *p;
+        uint64_t version;
+        struct region_desc desc;
+        uint64_t leaf_count;
+        struct leaf *leaves[];
+};
+
+bool pool_is_mapped(const struct pool *p)
+{
+        return strcmp(p->media->ops->name, "mapped") == 0;
+}
+
+static const struct leaf_entry *entry_of(const struct stored_region *r, uint64_t block)
+{
+        return &r->leaves[block / LEAF_ENTRIES]->entries[block % LEAF_ENTRIES];
+}
+
+/* Blocks from `first` on that follow each other in the file. */
+static uint64_t run_length(const struct stored_region *r, uint64_t first)
+{
+        uint64_t blocks = region_blocks(&r->desc);
+        uint64_t offset = entry_of(r, first)->offset;
+        uint64_t n = 1;
+        while (first + n < blocks &&
+               entry_of(r, first + n)->offset == offset + n * r->desc.block_bytes)
+                n++;
+        return n;
+}
+
+struct laying {
+        struct pool *p;
+        const struct version *v;
+        uint32_t region;
+        uint8_t *to;
+        uint32_t maps;
+};
+
+/* Maps whole pages from the start of the run; returns how many blocks that were. */
+static int map_run(struct laying *l, uint64_t first, uint64_t count, uint64_t *mapped)
+{
+        const struct stored_region *r = &l->v->regions[l->region];
+        uint64_t size = r->desc.block_bytes;
+        uint64_t offset = entry_of(r, first)->offset;
+        uint8_t *to = l->to + first * size;
+        /* The last block may be shorter, and a page of it the next object's. */
+        bool last = first + count == region_blocks(&r->desc);
+        uint64_t bytes = (count - last) * size;
+        *mapped = 0;
+        bytes -= bytes % PLAT_PAGE;
+        if (bytes < LEAST_RUN || l->maps == MOST_MAPS || offset % PLAT_PAGE ||
+            (uintptr_t)to % PLAT_PAGE)
+                return 0;
+        int rc = plat->mmap_over(l->p->media->fd, offset, to, bytes);
+        if (rc)
+                return err_set(rc, "region '%s' cannot be mapped from pool '%s': %s", r->desc.name,
+                               l->p->label, code_text(rc));
+        l->maps++;
+        *mapped = bytes / size;
+        return 0;
+}
+
+static int lay(struct laying *l)
+{
+        const struct stored_region *r = &l->v->regions[l->region];
+        uint64_t blocks = region_blocks(&r->desc);
+        for (uint64_t b = 0; b < blocks;) {
+                uint64_t count = run_length(r, b);
+                uint64_t mapped;
+                int rc = map_run(l, b, count, &mapped);
+                if (rc == 0 && mapped < count)
+                        rc = pool_read_blocks(l->p, l->v, l->region, b + mapped, count - mapped,
+                                              l->to + (b + mapped) * r->desc.block_bytes, NULL,
+                                              NULL);
+                if (rc)
+                        return rc;
+                b += count;
+        }
+        return 0;
+}
+
+static int make_hold(struct pool *p, const struct version *v, uint32_t region, struct hold **out)
+{
+        const struct stored_region *r = &v->regions[region];
+        uint64_t count = region_leaves(&r->desc);
+        struct hold *h = budget_alloc(p->budget, sizeof(*h) + count * sizeof(struct leaf *),
+                                      "the mapped region");
+        if (!h)
+                return -ENOMEM;
+        h->p = p;
+        h->version = v->number;
+        h->desc = r->desc;
+        h->leaf_count = count;
+        for (uint64_t i = 0; i < count; i++) {
+                h->leaves[i] = r->leaves[i];
+                h->leaves[i]->refs++;
+        }
+        *out = h;
+        return 0;
+}
+
+int pool_map_region(struct pool *p, const struct version *v, uint32_t region, void *to,
+                    struct hold **out)
+{
+        struct laying l = {p, v, region, to, 0};
+        int rc = make_hold(p, v, region, out);
+        if (rc)
+                return rc;
+        rc = lay(&l);
+        if (rc)
+                hold_release(out);
+        return rc;
+}
+
+void hold_release(struct hold **hold)
+{
+        struct hold *h = *hold;
+        *hold = NULL;
+        if (!h)
+                return;
+        for (uint64_t i = 0; i < h->leaf_count; i++)
+                leaf_release(h->p, h->leaves[i]);
+        budget_free(h->p->budget, h);
+}
+
+const char *hold_name(const struct hold *h)
+{
+        return h->desc.name;
+}
+
+int hold_check(const struct hold *h, uint64_t block, void *buf, char *text, size_t bytes)
+{
+        const struct leaf_entry *e =
+                &h->leaves[block / LEAF_ENTRIES]->entries[block % LEAF_ENTRIES];
+        uint32_t length = block_length(&h->desc, block);
+        int rc = media_read_now(h->p->media, buf, length, e->offset);
+        if (rc == 0 && hash_equal(hash_block(h->desc.hash, buf, length), e->hash))
+                return 0;
+        snprintf(text, bytes, "version %llu, region '%s', block %llu: %s",
+                 (unsigned long long)h->version, h->desc.name, (unsigned long long)block,
+                 rc ? code_text(rc) : "its checksum is wrong");
+        return BELAY_E_DATA;
+}
+
+uint64_t hold_blocks(const struct hold *h)
+{
+        return region_blocks(&h->desc);
+}

@@ -1,0 +1,211 @@
+/* Pre-copy: whatever was copied early, and whatever the program did meanwhile, a version is the
+ * state at its freeze. */
+#include "base/base.h"
+#include "stress.h"
+#include <errno.h>
+#include <time.h>
+
+#define BYTES (UINT64_C(2) << 20)
+#define SETS  4
+
+static const char *const names[SETS] = {"once", "early", "hot", "still"};
+static const char *const forms[] = {"immediate", "delayed", "predicted"};
+static const char *const ways[] = {
+        "policy=sync tracker=scan media=mapped",
+        "policy=sync tracker=mprotect media=file",
+        "policy=adaptive tracker=scan rate=400MiB",
+        "policy=async tracker=uffd rate=400MiB",
+        "policy=adaptive tracker=mprotect precopy_rate=100MiB",
+};
+
+struct world {
+        struct belay *b;
+        char path[4096];
+        uint32_t flags;
+        uint8_t *set[SETS], *frozen[SETS];
+        uint64_t early, missed;
+};
+
+static void rest(long ms)
+{
+        struct timespec t = {0, ms * 1000000};
+        nanosleep(&t, NULL);
+}
+
+static void make_set(struct world *w, int i)
+{
+        struct belay_desc d = {.size = sizeof(d),
+                               .name = names[i],
+                               .type = BELAY_U8,
+                               .ndims = 1,
+                               .dims = {BYTES},
+                               .flags = w->flags};
+        w->set[i] = belay_alloc_desc(w->b, &d);
+        CHECK(w->set[i] != NULL);
+        stress_fill(w->set[i], BYTES, (uint64_t)i);
+}
+
+static void begin(struct world *w, const char *way, const char *form, uint32_t flags)
+{
+        char options[256];
+        *w = (struct world){.flags = flags};
+        snprintf(options, sizeof(options), "unit=64KiB copy_buffer=256KiB precopy=%s %s", form,
+                 way);
+        snprintf(w->path, sizeof(w->path), "%s", stress_pool("early"));
+        w->b = stress_open(w->path, options);
+        for (int i = 0; i < SETS; i++)
+                make_set(w, i);
+}
+
+static void end(struct world *w)
+{
+        CHECK_EQ(belay_close(&w->b), 0);
+        for (int i = 0; i < SETS; i++)
+                free(w->frozen[i]);
+}
+
+static void checkpoint(struct world *w)
+{
+        for (int i = 0; i < SETS; i++) {
+                free(w->frozen[i]);
+                w->frozen[i] = stress_copy(w->set[i], BYTES);
+        }
+        CHECK_EQ(belay_checkpoint(w->b), 0);
+}
+
+static void compare(struct world *w)
+{
+        struct belay_stats s = {.size = sizeof(s)};
+        CHECK_EQ(belay_wait(w->b, 0, BELAY_FOREVER), 0);
+        for (int i = 0; i < SETS; i++)
+                stress_compare(w->path, belay_version(w->b), names[i], w->frozen[i], BYTES);
+        CHECK_EQ(belay_stats(w->b, &s), 0);
+        w->early += s.last_early;
+        w->missed += s.last_early_missed;
+}
+
+/* One interval: "early" is written in its first third, "hot" all the time, here and there. */
+STRESS_PROGRAM static void compute(struct world *w, uint64_t seed)
+{
+        for (uint64_t step = 0; step < 24; step++) {
+                if (step < 8)
+                        stress_fill(w->set[1] + step * (BYTES / 8), BYTES / 8, seed * 100 + step);
+                for (uint64_t k = 0; k < 16; k++)
+                        stress_poke(w->set[2], (seed * 7919 + step * 104729 + k * 131071) % BYTES,
+                                    (uint8_t)(seed + step + k));
+                rest(1);
+        }
+}
+
+static void run(const char *way, const char *form, uint32_t flags)
+{
+        struct world w;
+        begin(&w, way, form, flags);
+        bool certain = strcmp(form, "immediate") == 0; /* sooner or later */
+        for (uint64_t i = 0; i < 6 || (certain && w.early == 0 && i < 100); i++) {
+                checkpoint(&w);
+                compute(&w, i); /* while it is flushed, and when it is */
+                compare(&w);
+                compute(&w, i + 50);
+        }
+        printf("  %s, %s%s: %llu units early, %llu in vain\n", way, form, flags ? ", chunks" : "",
+               (unsigned long long)w.early, (unsigned long long)w.missed);
+        CHECK(w.early > 0 || !certain);
+        end(&w);
+}
+
+static void test_exact(void)
+{
+        for (size_t k = 0; k < ARRAY_LEN(ways); k++)
+                for (size_t f = 0; f < ARRAY_LEN(forms); f++)
+                        for (uint32_t flags = 0; flags <= BELAY_CHUNK; flags += BELAY_CHUNK)
+                                run(ways[k], forms[f], flags);
+}
+
+/* Regions come, go and change their size between checkpoints, and so do checkpoints in pieces and
+ * restarts. */
+static void test_changes(void)
+{
+        for (size_t k = 0; k < ARRAY_LEN(ways); k++) {
+                struct world w;
+                begin(&w, ways[k], "immediate", BELAY_CHUNK);
+                for (uint64_t i = 0; i < 8; i++) {
+                        checkpoint(&w);
+                        compare(&w);
+                        compute(&w, i);
+                        if (i % 4 == 0) {
+                                CHECK_EQ(belay_free(w.b, names[0]), 0);
+                                make_set(&w, 0);
+                        } else if (i % 4 == 1) {
+                                w.set[1] = belay_resize(w.b, names[1], 2 * BYTES);
+                                w.set[1] = belay_resize(w.b, names[1], BYTES);
+                        } else if (i % 4 == 2) {
+                                CHECK_EQ(belay_begin(w.b), 0);
+                                CHECK_EQ(belay_add(w.b, names[2]), 0);
+                                CHECK_EQ(belay_abort(w.b), 0);
+                        } else {
+                                CHECK_EQ(belay_restart(w.b), 1);
+                                CHECK(memcmp(w.set[1], w.frozen[1], BYTES) == 0);
+                        }
+                        compute(&w, i + 9);
+                }
+                end(&w);
+        }
+}
+
+/* The first write opens all of a chunk: one fault between two looks, not one for each unit. */
+static void test_chunk(void)
+{
+        struct world w;
+        struct belay_stats s = {.size = sizeof(s)};
+        begin(&w, "policy=sync tracker=scan", "off", BELAY_CHUNK);
+        for (uint64_t i = 0; i < 4; i++) {
+                checkpoint(&w);
+                compare(&w);
+                stress_poke(w.set[1], i * 70000, (uint8_t)(i + 1));
+        }
+        checkpoint(&w);
+        compare(&w);
+        CHECK_EQ(belay_stats(w.b, &s), 0);
+        /* All units of the one set count as changed, those of the others do not. */
+        CHECK_EQ(s.last_dirty, BYTES / (64u << 10));
+        CHECK(s.last_data < BYTES / 4);
+        end(&w);
+}
+
+/* The pool is full when something is to be copied early: that comes to nothing, the checkpoint says
+ * what is wrong, and when there is less to write it succeeds. */
+static void test_full(void)
+{
+        for (uint32_t flags = 0; flags <= BELAY_CHUNK; flags += BELAY_CHUNK) {
+                struct world w;
+                begin(&w, "policy=sync tracker=scan limit=16MiB", "immediate", flags);
+                for (int i = 0; i < 2; i++) {
+                        checkpoint(&w);
+                        compare(&w);
+                        compute(&w, 1);
+                }
+                for (int i = 0; i < SETS; i++)
+                        stress_fill(w.set[i], BYTES, (uint64_t)i + 500);
+                rest(50);
+                for (int i = 0; i < SETS; i++)
+                        stress_fill(w.set[i], BYTES, (uint64_t)i + 600);
+                CHECK_EQ(belay_checkpoint(w.b), BELAY_E_CHECKPOINT);
+                rest(50);
+                for (int i = 0; i < SETS; i++)
+                        memcpy(w.set[i], w.frozen[i], BYTES);
+                w.set[1][5]++;
+                checkpoint(&w);
+                compare(&w);
+                end(&w);
+        }
+}
+
+int main(void)
+{
+        RUN(test_exact);
+        RUN(test_changes);
+        RUN(test_chunk);
+        RUN(test_full);
+        return 0;
+}

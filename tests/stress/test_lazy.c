@@ -1,0 +1,229 @@
+/* Restart without copying: what the program sees is the version, whatever happens to the pool, and
+ * damage is found before anything is published. */
+#include "base/base.h"
+#include "stress.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#define BYTES ((UINT64_C(3) << 20) + 100)
+#define SMALL 70000u
+
+static const char *const ways[] = {"lazy", "lazy+verify"};
+static const char *const policies[] = {"sync", "adaptive"};
+static const char *policy;
+
+struct world {
+        struct belay *b;
+        char path[4096];
+        uint8_t *large, *small, *own;
+        uint8_t *want_large, *want_small, *want_own;
+};
+
+static void register_all(struct world *w)
+{
+        struct belay_desc d = {.size = sizeof(d),
+                               .name = "small",
+                               .type = BELAY_U8,
+                               .ndims = 1,
+                               .dims = {SMALL},
+                               .block_bytes = 512};
+        w->large = belay_alloc(w->b, "large", BELAY_U8, BYTES);
+        w->small = belay_alloc_desc(w->b, &d);
+        CHECK(w->large && w->small);
+        CHECK_EQ(belay_attach(w->b, "own", BELAY_U8, SMALL, w->own), 0);
+}
+
+static void remember(struct world *w)
+{
+        free(w->want_large);
+        free(w->want_small);
+        free(w->want_own);
+        w->want_large = stress_copy(w->large, BYTES);
+        w->want_small = stress_copy(w->small, SMALL);
+        w->want_own = stress_copy(w->own, SMALL);
+}
+
+static void expect(const struct world *w)
+{
+        CHECK(memcmp(w->large, w->want_large, BYTES) == 0);
+        CHECK(memcmp(w->small, w->want_small, SMALL) == 0);
+        CHECK(memcmp(w->own, w->want_own, SMALL) == 0);
+}
+
+static void save(struct world *w)
+{
+        CHECK_EQ(belay_checkpoint(w->b), 0);
+        CHECK_EQ(belay_wait(w->b, 0, BELAY_FOREVER), 0);
+}
+
+static void open_pool(struct world *w, const char *more)
+{
+        char options[256];
+        snprintf(options, sizeof(options), "media=mapped block=4KiB policy=%s %s", policy, more);
+        w->b = stress_open(w->path, options);
+        memset(w->own, 0, SMALL);
+        register_all(w);
+}
+
+/* A pool whose blocks lie scattered: a few change in every version. */
+static void make_pool(struct world *w, const char *name)
+{
+        *w = (struct world){.b = NULL};
+        w->own = malloc(SMALL);
+        snprintf(w->path, sizeof(w->path), "%s", stress_pool(name));
+        open_pool(w, "");
+        stress_fill(w->large, BYTES, 1);
+        stress_fill(w->small, SMALL, 2);
+        stress_fill(w->own, SMALL, 3);
+        for (uint64_t i = 0; i < 20; i++) {
+                for (uint64_t k = 0; k < 5; k++)
+                        w->large[(i * 77777 + k * 600011) % BYTES]++;
+                w->small[i * 1000]++;
+                remember(w);
+                save(w);
+        }
+        CHECK_EQ(belay_close(&w->b), 0);
+}
+
+static void drop(struct world *w)
+{
+        CHECK_EQ(belay_close(&w->b), 0);
+        free(w->own);
+        free(w->want_large);
+        free(w->want_small);
+        free(w->want_own);
+}
+
+static void reopen(struct world *w, const char *way)
+{
+        char options[64];
+        snprintf(options, sizeof(options), "restart=%s versions=1", way);
+        open_pool(w, options);
+}
+
+static void test_content(void)
+{
+        for (size_t k = 0; k < ARRAY_LEN(ways); k++) {
+                struct world w;
+                make_pool(&w, "lazy");
+                reopen(&w, ways[k]);
+                CHECK_EQ(belay_restart(w.b), 1);
+                expect(&w);
+                drop(&w);
+        }
+}
+
+/* The version that was restored leaves the pool, and every slot that is free is used again. What
+ * the program has not written shows the old content all the same. */
+static void test_slots_stay(void)
+{
+        for (size_t k = 0; k < ARRAY_LEN(ways); k++) {
+                struct world w;
+                make_pool(&w, "lazy_slots");
+                reopen(&w, ways[k]);
+                CHECK_EQ(belay_restart(w.b), 1);
+                for (uint64_t i = 0; i < 12; i++) {
+                        /* The first half is written all over, the second is not even read. */
+                        stress_fill(w.large, BYTES / 2, i + 100);
+                        stress_fill(w.want_large, BYTES / 2, i + 100);
+                        save(&w);
+                }
+                expect(&w);
+                stress_compare(w.path, belay_version(w.b), "large", w.want_large, BYTES);
+                drop(&w);
+        }
+}
+
+static void test_changes(void)
+{
+        struct world w;
+        make_pool(&w, "lazy_changes");
+        reopen(&w, "lazy");
+        CHECK_EQ(belay_restart(w.b), 1);
+        w.large = belay_resize(w.b, "large", 2 * BYTES);
+        CHECK(w.large != NULL);
+        expect(&w);
+        for (uint64_t i = 0; i < BYTES; i++)
+                CHECK(w.large[BYTES + i] == 0);
+        CHECK_EQ(belay_free(w.b, "small"), 0);
+        w.small = belay_alloc(w.b, "small", BELAY_U8, SMALL);
+        memcpy(w.small, w.want_small, SMALL);
+        for (uint64_t i = 0; i < 3; i++) {
+                w.large[i]++;
+                w.want_large[i]++;
+                save(&w);
+        }
+        /* Again, over what is mapped. */
+        w.large = belay_resize(w.b, "large", BYTES);
+        w.small[5]++;
+        CHECK_EQ(belay_restart_version(w.b, 0, BELAY_RESIZE), 1);
+        w.large = belay_ptr(w.b, "large");
+        expect(&w);
+        w.large[9]++;
+        CHECK_EQ(belay_restart(w.b), 1);
+        expect(&w);
+        drop(&w);
+}
+
+/* Flips a byte of the newest version's data, at the first place where it is stored. */
+static void damage(const struct world *w)
+{
+        int fd = open(w->path, O_RDWR);
+        uint8_t block[4096];
+        uint8_t want[4096];
+        memcpy(want, w->want_large + 200 * 4096, sizeof(want));
+        for (off_t at = 0; pread(fd, block, sizeof(block), at) == sizeof(block); at += 4096)
+                if (memcmp(block, want, sizeof(want)) == 0) {
+                        block[77] ^= 1;
+                        CHECK_EQ(pwrite(fd, block, sizeof(block), at), (ssize_t)sizeof(block));
+                        CHECK_EQ(close(fd), 0);
+                        return;
+                }
+        CHECK(!"the block is in the pool");
+}
+
+/* Only the newest version has the damaged block. */
+static void make_damaged(struct world *w)
+{
+        make_pool(w, "lazy_damage");
+        open_pool(w, "");
+        CHECK_EQ(belay_restart(w->b), 1);
+        remember(w); /* the older one */
+        uint8_t *older = stress_copy(w->large, BYTES);
+        stress_fill(w->large + 100 * 4096, 300 * 4096, 77); /* in one piece: mapped, not read */
+        remember(w);
+        save(w);
+        CHECK_EQ(belay_close(&w->b), 0);
+        damage(w);
+        free(w->want_large);
+        w->want_large = older;
+}
+
+static void test_damage(void)
+{
+        struct world w;
+        make_damaged(&w);
+        open_pool(&w, "restart=lazy+verify");
+        CHECK_EQ(belay_restart(w.b), 1);
+        w.large[1]++;
+        CHECK_EQ(belay_checkpoint(w.b), BELAY_E_DATA);
+        CHECK_HAS(belay_error(), "restart again");
+        CHECK_EQ(belay_begin(w.b), BELAY_E_DATA);
+        CHECK_EQ(belay_restart(w.b), 1);
+        expect(&w);
+        save(&w);
+        drop(&w);
+}
+
+int main(void)
+{
+        for (size_t i = 0; i < ARRAY_LEN(policies); i++) {
+                policy = policies[i];
+                RUN(test_content);
+                RUN(test_slots_stay);
+                RUN(test_changes);
+                RUN(test_damage);
+        }
+        return 0;
+}
