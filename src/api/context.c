@@ -22,6 +22,7 @@ static int open_pool(struct belay *b)
                 .direct = n[OPT_DIRECT],
                 .damaged = n[OPT_DAMAGED],
                 .versions = n[OPT_VERSIONS],
+                .replace = n[OPT_REPLACE] != 0,
                 .limit_bytes = n[OPT_LIMIT],
                 .rate = n[OPT_RATE],
                 .device_rate = n[OPT_DEVICE_RATE],
@@ -45,7 +46,8 @@ static int open_engine(struct belay *b)
                 .follow = n[OPT_FOLLOW] != 0,
                 .diff = n[OPT_DIFF],
                 .checksums = n[OPT_CHECKSUM] != 0,
-                .precopy = n[OPT_PRECOPY],
+                /* The old version is not given up before it must be. */
+                .precopy = n[OPT_REPLACE] ? PRECOPY_OFF : n[OPT_PRECOPY],
                 .precopy_rate = n[OPT_PRECOPY_RATE],
                 .probes = b->probes,
                 .budget = &b->budget,

@@ -142,6 +142,7 @@ enum option_id {
         OPT_POOL,
         OPT_MEDIA,
         OPT_VERSIONS,
+        OPT_REPLACE,
         OPT_BLOCK,
         OPT_HASH,
         OPT_DIFF,

@@ -30,6 +30,9 @@ static const struct option table[OPT_COUNT] = {
                  "how the pool is written: file (direct I/O), mapped (stores), or auto: mapped "
                  "on memory file systems"},
         [OPT_VERSIONS] = {"versions", KIND_COUNT, "2", NULL, 1, 63, "complete versions to keep"},
+        [OPT_REPLACE] = {"replace", KIND_WORD, "no", "no|yes", 0, 0,
+                         "give old versions up before the new one is written: half the space, but "
+                         "none is left if that fails"},
         [OPT_BLOCK] = {"block", KIND_POWER, "16KiB", NULL, 128, 1 << 20,
                        "bytes hashed and stored at once, for regions that do not say otherwise"},
         [OPT_HASH] = {"hash", KIND_WORD, "xxh3", "xxh3|md5|crc32", 0, 0,

@@ -142,6 +142,18 @@ static int restore_asked(struct pool *pool, struct regions *regions,
         return give_up(touched, q->version);
 }
 
+/* No version: none yet, or one that was given up. */
+static int nothing(const struct pool *pool)
+{
+        uint64_t lost = pool_lost(pool);
+        if (lost == 0)
+                return 0;
+        return err_set(BELAY_E_DATA,
+                       "version %llu was replaced (option replace), and the one after it was not "
+                       "completed: the pool has lost it; the regions were not touched",
+                       (unsigned long long)lost);
+}
+
 int restore_version(struct pool *pool, struct regions *regions, const struct restore_request *q,
                     struct match *match)
 {
@@ -166,7 +178,7 @@ int restore_version(struct pool *pool, struct regions *regions, const struct res
                         return touched ? give_up(touched, 0) : rc;
                 pool_mark_damaged(pool, v, err_text());
         }
-        return pool_version_count(pool) ? give_up(touched, 0) : 0;
+        return pool_version_count(pool) ? give_up(touched, 0) : nothing(pool);
 }
 
 const struct version *restore_choose(struct pool *pool, bool verify)

@@ -55,6 +55,27 @@ int pool_settle(struct pool *p)
         return 0;
 }
 
+/* The only version makes room for the next. From here to its publication the pool has none, and
+ * says so: an empty list, but numbers in use. */
+static int give_up_versions(struct pool *p)
+{
+        struct superblock s = p->super;
+        s.generation++;
+        s.version_count = 0;
+        s.held_bytes = 0;
+        int rc = write_superblock(p, &s);
+        /* A generation that may be on the medium is not used again. */
+        p->super.generation = s.generation;
+        if (rc)
+                return err_set(rc, "write of the superblock of pool '%s': %s", p->label,
+                               code_text(rc));
+        p->super = s;
+        p->super_at = 1 - p->super_at;
+        while (p->version_count)
+                version_delete(p, p->versions[--p->version_count]);
+        return 0;
+}
+
 /* A file may end within a slot: cut off, or left so by a crash during growth. What lies in that
  * slot counts, and pool bytes are whole slots, so the slot is completed before a superblock speaks
  * of it. */
@@ -84,6 +105,8 @@ int draft_begin(struct pool *p, struct draft **out)
         int rc = pool_settle(p);
         if (rc == 0)
                 rc = complete_last_slot(p);
+        if (rc == 0 && p->options.replace && p->version_count)
+                rc = give_up_versions(p);
         if (rc)
                 return rc;
         struct draft *d = budget_alloc(p->budget, sizeof(*d), "the draft");

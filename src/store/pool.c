@@ -583,6 +583,11 @@ void pool_mark_damaged(struct pool *p, struct version *v, const char *damage)
                  (unsigned long long)v->number, v->damage);
 }
 
+uint64_t pool_lost(const struct pool *p)
+{
+        return p->version_count == 0 ? p->super.next_version - 1 : 0;
+}
+
 bool pool_overlaps(const struct pool *p)
 {
         return p->media->overlaps || pool_is_paced(p);

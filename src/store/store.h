@@ -18,6 +18,7 @@ struct pool_options {
         bool readonly; /* no lock, no change, works beside a live writer */
         uint64_t media, io, direct, damaged;
         uint64_t versions;
+        bool replace; /* give the old one up before the new one is written */
         uint64_t limit_bytes;
         uint64_t rate;              /* bytes per second; 0: as fast as it goes */
         uint64_t device_rate;       /* … of all processes, to this directory   */
@@ -63,6 +64,8 @@ int pool_close(struct pool **p);
 /* Ascending by number. */
 uint32_t pool_version_count(const struct pool *p);
 struct version *pool_version(const struct pool *p, uint32_t i);
+/* The version that was given up for one that never came; 0 if there is none. */
+uint64_t pool_lost(const struct pool *p);
 struct version *pool_find_version(const struct pool *p, uint64_t number);
 /* Remembers that a version must not be restored; stored with the next publication. */
 void pool_mark_damaged(struct pool *p, struct version *v, const char *damage);
