@@ -4,7 +4,7 @@
  1. A module includes only the modules that LAYERS allows, and of those only <module>/<module>.h.
  2. <module>_int.h stays inside its module. Examples see public headers only.
  3. The operating system is called in plat/ only; nothing in src/ exits, aborts or prints.
- 4. MPI, libfabric, liburing, HTTP and HDF5 are named only in the files that own them.
+ 4. MPI, libfabric, liburing, libpmem2, HTTP and HDF5 are named only in the files that own them.
  5. File names are unique in the tree.
 
 With --objects the undefined symbols of the compiled modules are checked for rule 3 too: a call that hides
@@ -39,6 +39,7 @@ OWNED_HEADERS = [
     (r"mpi\.h", r"src/group/group_mpi\.c|include/belay/belay_mpi\.h"),
     (r"rdma/.*", r"src/net/net_ofi\.c"),
     (r"liburing.*", r"src/plat/.*"),
+    (r"libpmem2.*", r"src/plat/pmem\.c"),
     (r"curl/.*", r"src/store/store_object\.c"),
     (r"hdf5.*", r"src/.*hdf5\.c"),
 ]

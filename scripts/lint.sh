@@ -12,11 +12,13 @@ cache=build/lint-cache
 
 # One variant of src/base/hash_xxh3.c stands for all.
 flags=(-std=gnu11 -D_GNU_SOURCE= -DHASH_SUFFIX=base -Iinclude -Isrc)
-if echo '#include <liburing.h>' | gcc -E - >/dev/null 2>&1; then
-        flags+=(-DBELAY_HAVE_LIBURING=1)
-else
-        flags+=(-DBELAY_HAVE_LIBURING=0)
-fi
+for library in liburing libpmem2; do
+        if echo "#include <$library.h>" | gcc -E - >/dev/null 2>&1; then
+                flags+=("-DBELAY_HAVE_${library^^}=1")
+        else
+                flags+=("-DBELAY_HAVE_${library^^}=0")
+        fi
+done
 
 command_for() { # TOOL FILE: sets `command`
         case $1 in

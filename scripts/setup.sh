@@ -2,7 +2,7 @@
 # Installs the Debian packages that a make target needs, if any is missing: setup.sh build|demo|test|long
 set -eu
 
-build="gcc libc6-dev cmake ninja-build pkg-config liburing-dev libxxhash-dev scdoc"
+build="gcc libc6-dev cmake ninja-build pkg-config liburing-dev libpmem2-dev libxxhash-dev scdoc"
 demo="$build"
 test="$build g++ gfortran clang libclang-rt-14-dev clang-format clang-tidy cppcheck python3"
 

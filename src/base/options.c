@@ -28,7 +28,7 @@ static const struct option table[OPT_COUNT] = {
         [OPT_MEDIA] =
                 {"media", KIND_WORD, "auto", "auto|file|mapped", 0, 0,
                  "how the pool is written: file (direct I/O), mapped (stores), or auto: mapped "
-                 "on memory file systems"},
+                 "on memory file systems and in persistent memory"},
         [OPT_VERSIONS] = {"versions", KIND_COUNT, "2", NULL, 1, 63, "complete versions to keep"},
         [OPT_REPLACE] = {"replace", KIND_WORD, "no", "no|yes", 0, 0,
                          "give old versions up before the new one is written: half the space, but "

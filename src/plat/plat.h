@@ -21,11 +21,18 @@ struct plat_stat {
         bool own; /* belongs to the user this process acts as */
         bool regular;
         bool in_memory; /* tmpfs, ramfs, hugetlbfs: stores are as fast as the medium gets */
+        bool dax;       /* a mapping of the file is the medium itself: persistent memory   */
 };
 
 typedef unsigned long plat_thread; /* a pthread_t */
 struct plat_ring;                  /* an io_uring */
 enum plat_io { PLAT_READ, PLAT_WRITE };
+
+/* How bytes get into persistent memory; from libpmem2. */
+struct plat_pmem {
+        void *(*copy)(void *to, const void *from, size_t bytes, unsigned flags);
+        void (*drain)(void);
+};
 
 /* Another process of this machine, as datagrams see it. */
 struct plat_peer {
@@ -72,6 +79,14 @@ struct plat_calls {
         int (*madvise_huge)(void *p, uint64_t bytes);
         /* Copies into mapped media, past the caches for large pieces. */
         void (*store)(void *to, const void *from, size_t bytes);
+
+        /* Maps a file that is persistent memory, and finds how to store into it. -EOPNOTSUPP where
+         * it is not, -ENOSYS where libpmem2 is missing. mremap and munmap as for mmap. */
+        int (*pmem_map)(int fd, uint64_t bytes, struct plat_pmem *pmem, void **out);
+        /* Copies and flushes: durable, and before whatever is stored later, once the same thread
+         * has drained. Neither allocates nor takes a lock. */
+        void (*pmem_store)(const struct plat_pmem *pmem, void *to, const void *from, size_t bytes);
+        void (*pmem_drain)(const struct plat_pmem *pmem);
 
         /* -ENOSYS when io_uring is not to be had. A request's buffer is borrowed until ring_wait
          * returns its tag. */
@@ -233,6 +248,7 @@ enum probe_id {
         PROBE_UFFD_WP_ASYNC,
         PROBE_PAGEMAP_SCAN,
         PROBE_UFFD_SIGBUS,
+        PROBE_PMEM,
         PROBE_COUNT
 };
 struct probe {

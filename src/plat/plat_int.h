@@ -10,6 +10,12 @@ int ring_system_push(struct plat_ring *ring, enum plat_io io, int fd, void *buf,
 int ring_system_wait(struct plat_ring *ring, uint32_t *tag, int *result);
 void ring_system_delete(struct plat_ring *ring);
 
+/* pmem.c */
+int pmem_system_map(int fd, uint64_t bytes, struct plat_pmem *pmem, void **out);
+void pmem_system_store(const struct plat_pmem *pmem, void *to, const void *from, size_t bytes);
+void pmem_system_drain(const struct plat_pmem *pmem);
+bool pmem_built_in(void);
+
 /* ports.c */
 int port_system_open(const struct plat_peer *as);
 int64_t port_system_receive(int fd, void *buf, size_t bytes, struct plat_peer *from);

@@ -1,7 +1,7 @@
 /* probe.c: what this kernel can do, found by effect: a call that succeeds may still do nothing. The
  * result is kept for the life of the process; masking happens on a copy, so tests can exercise
  * every fallback. */
-#include "plat/plat.h"
+#include "plat/plat_int.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -18,6 +18,8 @@ static const struct probe names[PROBE_COUNT] = {
                                false},
         [PROBE_PAGEMAP_SCAN] = {"pagemap_scan", "reading and resetting written pages", false,
                                 false},
+        [PROBE_PMEM] = {"pmem", "persistent memory by libpmem2, tried with each pool", false,
+                        false},
 };
 static struct probe found[PROBE_COUNT];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -104,6 +106,7 @@ static void probe_all(void)
         found[PROBE_FALLOCATE].present = fallocate_works();
         tracking_works(&found[PROBE_UFFD_WP_ASYNC].present, &found[PROBE_PAGEMAP_SCAN].present);
         found[PROBE_UFFD_SIGBUS].present = sigbus_works();
+        found[PROBE_PMEM].present = pmem_built_in(); /* loading it takes time */
 }
 
 int probe_check(const char *mask, struct probe out[PROBE_COUNT])

@@ -27,6 +27,8 @@
 #define FS_TMPFS     0x01021994
 #define FS_RAMFS     0x858458f6
 #define FS_HUGETLBFS 0x958458f6
+/* linux/stat.h, since 5.8. */
+#define ATTRIBUTE_DAX 0x00200000
 
 /* fork() copies these pointers; a child that calls belay on its parent's context is outside the
  * contract. */
@@ -69,6 +71,13 @@ static int sys_close(int fd)
         return result(close(fd));
 }
 
+/* A kernel that does not know the attribute does not set it. */
+static bool is_dax(int fd)
+{
+        struct statx sx;
+        return statx(fd, "", AT_EMPTY_PATH, 0, &sx) == 0 && (sx.stx_attributes & ATTRIBUTE_DAX);
+}
+
 static int sys_fstat(int fd, struct plat_stat *out)
 {
         struct stat st;
@@ -85,6 +94,7 @@ static int sys_fstat(int fd, struct plat_stat *out)
                 .own = st.st_uid == geteuid(),
                 .regular = S_ISREG(st.st_mode),
                 .in_memory = kind == FS_TMPFS || kind == FS_RAMFS || kind == FS_HUGETLBFS,
+                .dax = is_dax(fd),
         };
         return 0;
 }
@@ -414,6 +424,9 @@ const struct plat_calls plat_system = {
         .mremap_over = sys_mremap_over,
         .madvise_huge = sys_madvise_huge,
         .store = sys_store,
+        .pmem_map = pmem_system_map,
+        .pmem_store = pmem_system_store,
+        .pmem_drain = pmem_system_drain,
         .ring_new = ring_system_new,
         .ring_push = ring_system_push,
         .ring_wait = ring_system_wait,

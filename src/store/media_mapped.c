@@ -1,8 +1,18 @@
-/* media_mapped.c: the pool as mapped memory: tmpfs, DAX, or any file through the page cache.
+/* media_mapped.c: the pool as mapped memory: tmpfs, persistent memory, or any file through the page
+ * cache.
  *
  * Writes are stores. Every byte of the mapping is backed before it is stored to (media_extend), so
  * a full file system is an error and not a fault. Reads go through the file: the kernel reports an
- * I/O error there as a result, where a load would be a fault. */
+ * I/O error there as a result, where a load would be a fault.
+ *
+ * Persistent memory
+ *  1. A write is durable when it returns: copied, flushed and drained by the thread that stores. A
+ *     drain counts for its own thread only, and the thread that publishes may be another one.
+ *  2. So a barrier has nothing to do, except for what did not go through the mapping: the size and
+ *     the blocks of the file after a growth, holes that were filled, and whatever a process that
+ * was killed had stored and not flushed yet. For these it is an fdatasync.
+ *  3. New blocks are written with zeros and made durable before the first store to them. The file
+ *     system would otherwise commit its journal within each page's first fault. */
 #include "store/store_int.h"
 #include <errno.h>
 #include <stdio.h>
@@ -11,6 +21,9 @@ struct mapped_media {
         struct media m;
         uint8_t *map;
         uint64_t map_bytes;
+        bool persistent; /* memory, reached by pmem                          */
+        bool unsynced;   /* the file has changed otherwise than by the mapping */
+        struct plat_pmem pmem;
         bool active[TRANSFERS];
         int result[TRANSFERS];
 };
@@ -21,7 +34,12 @@ static int mapped_write(struct media *m, const void *from, uint32_t bytes, uint6
         struct mapped_media *d = (struct mapped_media *)m;
         if (offset > d->map_bytes || bytes > d->map_bytes - offset)
                 return -EINVAL;
-        plat->store(d->map + offset, from, bytes);
+        if (d->persistent) {
+                plat->pmem_store(&d->pmem, d->map + offset, from, bytes);
+                plat->pmem_drain(&d->pmem);
+        } else {
+                plat->store(d->map + offset, from, bytes);
+        }
         d->active[tag] = true;
         d->result[tag] = 0;
         return 0;
@@ -61,19 +79,32 @@ static int remap(struct mapped_media *d, uint64_t bytes)
         return 0;
 }
 
-static int mapped_grow(struct media *m, uint64_t bytes)
-{
-        /* A file that was extended and then could not be mapped stays so; the next growth finds it.
-         */
-        int rc = bytes > m->bytes ? media_extend(m, bytes, true) : 0;
-        return rc ? rc : remap((struct mapped_media *)m, m->bytes);
-}
-
 static int mapped_barrier(struct media *m)
 {
+        struct mapped_media *d = (struct mapped_media *)m;
+        if (d->persistent && !d->unsynced)
+                return 0;
         /* fdatasync also writes pages that were dirtied through a mapping; on tmpfs it costs
          * nothing. */
-        return plat->fdatasync(m->fd);
+        int rc = plat->fdatasync(m->fd);
+        if (rc == 0)
+                d->unsynced = false;
+        return rc;
+}
+
+static int mapped_grow(struct media *m, uint64_t bytes)
+{
+        struct mapped_media *d = (struct mapped_media *)m;
+        int rc = 0;
+        /* A file that was extended and then could not be mapped stays so; the next growth finds it.
+         */
+        if (bytes > m->bytes) {
+                d->unsynced = true;
+                rc = media_extend(m, bytes, true);
+        }
+        if (rc == 0 && d->persistent)
+                rc = mapped_barrier(m);
+        return rc ? rc : remap(d, m->bytes);
 }
 
 static int mapped_close(struct media *m)
@@ -103,6 +134,7 @@ static int rewrite(struct media *m)
 
 static int mapped_back(struct media *m)
 {
+        ((struct mapped_media *)m)->unsynced = true;
         int rc = m->reserve ? plat->fallocate(m->fd, 0, m->bytes) : -EOPNOTSUPP;
         return rc == -EOPNOTSUPP || rc == -ENOSYS ? rewrite(m) : rc;
 }
@@ -119,7 +151,27 @@ static const struct media_ops mapped_ops = {
         .close = mapped_close,
 };
 
-int media_mapped_new(struct media m, struct media **out)
+/* Where that is not possible, the pool is a file in the page cache. */
+static void map_persistent(struct mapped_media *d, const struct pool_options *o)
+{
+        void *map;
+        if (o->probes && o->probes[PROBE_PMEM].masked)
+                return;
+        int rc = plat->pmem_map(d->m.fd, d->m.bytes, &d->pmem, &map);
+        if (rc == -ENOSYS)
+                log_emit(BELAY_LOG_INFO,
+                         "pool '%s' is in persistent memory, which needs libpmem2: it is used as a "
+                         "file",
+                         o->path);
+        if (rc)
+                return;
+        d->map = map;
+        d->map_bytes = d->m.bytes;
+        d->persistent = true;
+        d->m.reserve = false; /* blocks are written with zeros instead */
+}
+
+int media_mapped_new(struct media m, const struct pool_options *o, struct media **out)
 {
         struct mapped_media *d = budget_alloc(m.budget, sizeof(*d), "the pool's mapped driver");
         if (!d) {
@@ -131,8 +183,11 @@ int media_mapped_new(struct media m, struct media **out)
         d->m.align = 1;
         d->m.copies = true;
         d->m.gather_bytes = 64u << 10; /* stays in the second-level cache between hash and store */
-        snprintf(d->m.description, sizeof(d->m.description), "mapped");
-        int rc = remap(d, d->m.bytes);
+        d->unsynced = true;            /* until the first barrier */
+        map_persistent(d, o);
+        snprintf(d->m.description, sizeof(d->m.description), "mapped%s",
+                 d->persistent ? ", persistent memory" : "");
+        int rc = d->map ? 0 : remap(d, d->m.bytes);
         if (rc) {
                 (void)err_set(rc, "the pool cannot be mapped: %s", code_text(rc));
                 (void)mapped_close(&d->m);

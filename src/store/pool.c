@@ -249,9 +249,11 @@ static int open_media(struct pool *p, const struct place *at, int fd, const stru
         struct media m = {
                 .budget = p->budget, .fd = fd, .io_fd = fd, .bytes = st->bytes, .align = 1};
         m.reserve = !o->probes || probe_has(o->probes, PROBE_FALLOCATE);
-        bool mapped = o->media == MEDIA_MAPPED || (o->media == MEDIA_AUTO && st->in_memory);
+        bool pmem = st->dax && (!o->probes || probe_has(o->probes, PROBE_PMEM));
+        bool mapped =
+                o->media == MEDIA_MAPPED || (o->media == MEDIA_AUTO && (st->in_memory || pmem));
         if (mapped && !o->readonly)
-                return media_mapped_new(m, &p->media);
+                return media_mapped_new(m, o, &p->media);
         if (!o->readonly) {
                 int direct = open_direct(at, &m, o);
                 if (direct >= 0) {

@@ -49,7 +49,7 @@ struct media {
 };
 /* Takes the descriptors over, also on failure. */
 int media_file_new(struct media m, const struct pool_options *o, struct media **out);
-int media_mapped_new(struct media m, struct media **out);
+int media_mapped_new(struct media m, const struct pool_options *o, struct media **out);
 /* Extends the file so that a write cannot fail for lack of space, where the file system can promise
  * that. */
 int media_extend(struct media *m, uint64_t bytes, bool fill);
