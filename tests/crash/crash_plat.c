@@ -1,6 +1,7 @@
 /* crash_plat.c: the recording call table. */
 #include "crash_plat.h"
 #include "check.h"
+#include <errno.h>
 #include <fcntl.h>
 
 #define MAX_FDS   1024
@@ -20,6 +21,7 @@ static struct {
         uint8_t *at;
         uint64_t bytes;
         int file;
+        bool pmem;
 } maps[MAX_MAPS];
 /* Writes of the ring that nobody has waited for yet: event + 1, and the buffer they borrowed. */
 static struct {
@@ -187,7 +189,20 @@ static int rec_mmap(int fd, uint64_t bytes, void **out)
         maps[i].at = *out;
         maps[i].bytes = bytes;
         maps[i].file = ours(fd);
+        maps[i].pmem = false;
         return 0;
+}
+
+/* A file like any other, taken for persistent memory; or no file is, wherever the test runs. */
+static int rec_pmem_map(int fd, uint64_t bytes, struct plat_pmem *pmem, void **out)
+{
+        (void)pmem;
+        if (!log_->pmem)
+                return -EOPNOTSUPP;
+        int rc = rec_mmap(fd, bytes, out);
+        if (rc == 0)
+                maps[find_map(*out)].pmem = true;
+        return rc;
 }
 
 static int rec_mremap(void *old, uint64_t old_bytes, uint64_t bytes, void **out)
@@ -212,9 +227,29 @@ static int rec_munmap(void *p, uint64_t bytes)
 static void rec_store(void *to, const void *from, size_t bytes)
 {
         int i = find_map(to);
-        CHECK(i >= 0);
+        CHECK(i >= 0 && !maps[i].pmem);
         append_write(maps[i].file, from, bytes, (uint64_t)((uint8_t *)to - maps[i].at));
         plat_system.store(to, from, bytes);
+}
+
+/* libpmem2 flushes what it copies, line by line; here all of it is stored first. */
+static void rec_pmem_store(const struct plat_pmem *pmem, void *to, const void *from, size_t bytes)
+{
+        int i = find_map(to);
+        CHECK(i >= 0 && maps[i].pmem);
+        (void)pmem;
+        uint64_t offset = (uint64_t)((uint8_t *)to - maps[i].at);
+        append_write(maps[i].file, from, bytes, offset)->kind = CRASH_STORE;
+        struct crash_event *flush = append(CRASH_FLUSH, maps[i].file);
+        flush->offset = offset;
+        flush->bytes = bytes;
+        memcpy(to, from, bytes);
+}
+
+static void rec_pmem_drain(const struct plat_pmem *pmem)
+{
+        (void)pmem;
+        append(CRASH_FENCE, NOT_OURS);
 }
 
 /* ---- the ring ------------------------------------------------------------------------------ */
@@ -274,6 +309,9 @@ void crash_begin(struct crash_log *log)
         recording.mremap = rec_mremap;
         recording.munmap = rec_munmap;
         recording.store = rec_store;
+        recording.pmem_map = rec_pmem_map;
+        recording.pmem_store = rec_pmem_store;
+        recording.pmem_drain = rec_pmem_drain;
         recording.ring_push = rec_ring_push;
         recording.ring_wait = rec_ring_wait;
         plat = &recording;

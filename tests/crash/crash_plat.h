@@ -3,7 +3,7 @@
  * A call table over the real one that writes down, in order and with data, every write (pwrite,
  * io_uring, stores into a mapping), every change of a file's size, every change of the directory,
  * and every barrier. Marks of the test stand between them. crash_replay.h turns the log into the
- * disks that a crash may leave.
+ * disks that a crash may leave. If the log says so, mappings are of persistent memory.
  *
  * Barriers are recorded and not carried out: this run's own disk is never the one that crashes. */
 #ifndef TESTS_CRASH_PLAT_H
@@ -19,6 +19,9 @@ enum crash_kind {
         CRASH_RENAME,      /* name[0] becomes name[1]                               */
         CRASH_UNLINK,      /* name[0] is gone                                       */
         CRASH_DIR_BARRIER, /* changes of the directory before it are durable        */
+        CRASH_STORE,       /* into persistent memory                                */
+        CRASH_FLUSH,       /* of what was stored there                              */
+        CRASH_FENCE,       /* stores that were flushed before it are durable        */
         CRASH_BEGIN,       /* belay_checkpoint is called; `number` will be its version */
         CRASH_RETURNED,    /* … has returned 0                                      */
 };
@@ -36,6 +39,7 @@ struct crash_event {
 };
 
 struct crash_log {
+        bool pmem; /* set by the test */
         struct crash_event *events;
         size_t count, capacity;
         uint64_t clock;

@@ -1,12 +1,14 @@
 /* crash_replay.c: from the log to disks. */
 #include "crash_replay.h"
 #include "check.h"
+#include "crash_lines.h"
 #include "quick_plat.h"
 #include <fcntl.h>
 
 #define MAX_FILES    8
 #define MAX_UNSYNCED 512
 #define FEW          4 /* so many unsynced events are tried in every combination */
+#define FEW_LINES    5 /* and so many lines                                      */
 #define SECTOR       512u
 
 struct content {
@@ -23,6 +25,7 @@ struct disk_choice {
         bool extends;   /* a write behind the durable end makes the file longer, else it is lost */
         bool go_on;     /* the image is written to in any case              */
         uint64_t seed;
+        struct line_choice lines;
 };
 
 struct names {
@@ -40,6 +43,8 @@ struct replay {
         struct names names;             /* durable                         */
         size_t unsynced[MAX_UNSYNCED];  /* events, in order                */
         unsigned unsynced_count;
+        struct lines lines; /* pending, of the file `mapped` */
+        int mapped;
         uint64_t last, next;
         struct content image;
         struct test_random rng;
@@ -162,6 +167,8 @@ static void lay_out(struct replay *r, const char *name, int file, const struct d
                 if (e->file == file)
                         apply(c, e, k->fate[at], k);
         }
+        if (file == r->mapped)
+                lines_apply(&r->lines, &k->lines, c->data, c->bytes);
         char path[4200];
         snprintf(path, sizeof(path), "%s/%s", r->s->dir, name);
         int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -178,13 +185,25 @@ static void describe(struct replay *r, const struct disk_choice *k)
         for (unsigned i = 0; i < r->unsynced_count && i < sizeof(fates) - 1; i++)
                 fates[i] = word[k->fate[i]];
         snprintf(r->s->first, sizeof(r->s->first),
-                 "crash after event %zu, unsynced events [%s], unit %u%s: %s", r->point, fates,
-                 k->unit, k->backwards ? ", backwards" : "", r->judge.why);
+                 "crash after event %zu, unsynced events [%s], unit %u%s, %llu lines, survivors %d "
+                 "(%llu): %s",
+                 r->point, fates, k->unit, k->backwards ? ", backwards" : "",
+                 (unsigned long long)r->lines.count, (int)k->lines.which,
+                 (unsigned long long)k->lines.number, r->judge.why);
+}
+
+/* May a crash here show what was left out, and has that not been seen yet? */
+static bool matters(const struct replay *r)
+{
+        const struct sweep *s = r->s;
+        return s->without == 0 || (r->point + 1 > s->without && s->returned < 2 && !s->first[0]);
 }
 
 static void try_image(struct replay *r, const struct disk_choice *k)
 {
         struct sweep *s = r->s;
+        if (!matters(r))
+                return;
         struct names names = r->names;
         bool ordered =
                 true; /* directories are journalled: a change is there only with those before it */
@@ -282,6 +301,41 @@ static void try_point(struct replay *r, bool fresh_event)
         }
 }
 
+static void try_survivors(struct replay *r, struct disk_choice *k, enum survivors which,
+                          uint64_t number)
+{
+        k->lines = (struct line_choice){which, number, test_random_next(&r->rng)};
+        try_image(r, k);
+}
+
+static void try_lines(struct replay *r)
+{
+        struct sweep *s = r->s;
+        uint64_t count = r->lines.count;
+        struct disk_choice k = fresh_choice(r);
+        s->points++;
+        for (unsigned i = 0; i < r->unsynced_count; i++)
+                k.fate[i] = KEPT;
+        bool few = count <= FEW_LINES;
+        for (uint64_t mask = 0; few && mask < UINT64_C(1) << count; mask++)
+                try_survivors(r, &k, LINES_MASK, mask);
+        for (unsigned i = 0; i < (few ? 2 : 4); i++)
+                try_survivors(r, &k, i % 2 ? LINES_RANDOM : LINES_TORN, 0);
+        if (few)
+                return;
+        try_survivors(r, &k, LINES_NONE, 0);
+        try_survivors(r, &k, LINES_ALL, 0);
+        if (lines_mixed(&r->lines)) {
+                try_survivors(r, &k, LINES_NEWEST, 0);
+                try_survivors(r, &k, LINES_OLDER, 0);
+        }
+        uint64_t every = s->lines && count > s->lines ? count / s->lines : 1;
+        for (uint64_t i = test_random_below(&r->rng, every); i < count; i += every) {
+                try_survivors(r, &k, LINES_BUT_ONE, i);
+                try_survivors(r, &k, LINES_ONE, i);
+        }
+}
+
 /* ---- the log -------------------------------------------------------------------------------- */
 
 static void settle(struct replay *r, const struct crash_event *barrier)
@@ -305,7 +359,10 @@ static void settle(struct replay *r, const struct crash_event *barrier)
 static void advance(struct replay *r, size_t i)
 {
         const struct crash_event *e = &r->s->log->events[i];
+        struct content *disk = e->file >= 0 ? &r->disk[e->file] : NULL;
         r->point = i;
+        if (i + 1 == r->s->without)
+                return;
         switch (e->kind) {
         case CRASH_BEGIN:
                 r->next = e->number;
@@ -313,6 +370,23 @@ static void advance(struct replay *r, size_t i)
         case CRASH_RETURNED:
                 r->last = e->number;
                 r->next = 0;
+                try_point(r, false);
+                if (r->lines.count)
+                        try_lines(r);
+                r->s->returned += r->s->without && i > r->s->without;
+                return;
+        case CRASH_STORE:
+                CHECK(r->mapped < 0 || r->mapped == e->file);
+                r->mapped = e->file;
+                lines_store(&r->lines, e->offset, e->data, e->bytes, disk->data, disk->bytes);
+                try_lines(r);
+                return;
+        case CRASH_FLUSH:
+                lines_flush(&r->lines, e->offset, e->bytes);
+                return; /* any line may still be missing */
+        case CRASH_FENCE:
+                if (r->mapped >= 0)
+                        lines_fence(&r->lines, r->disk[r->mapped].data, r->disk[r->mapped].bytes);
                 try_point(r, false);
                 return;
         case CRASH_BARRIER:
@@ -340,6 +414,7 @@ void sweep_run(struct sweep *s)
         CHECK(r);
         snprintf(path, sizeof(path), "%s/pool", s->dir);
         r->s = s;
+        r->mapped = -1;
         r->rng.state = s->seed;
         r->judge = (struct judge){.path = path,
                                   .setup = s->setup,
@@ -350,6 +425,7 @@ void sweep_run(struct sweep *s)
         try_point(r, false); /* before anything: no file at all */
         for (size_t i = 0; i < s->log->count; i++)
                 advance(r, i);
+        lines_clear(&r->lines);
         plat = &plat_system;
         remove_files(s->dir);
         for (unsigned i = 0; i < MAX_FILES; i++)
@@ -378,6 +454,30 @@ static struct belay *reopen(struct subject *s, struct belay *b, const struct set
         return b;
 }
 
+/* A version that is begun, has stored something, and is given up. */
+static void begin_and_abort(struct belay *b)
+{
+        CHECK_EQ(belay_begin(b), 0);
+        CHECK_EQ(belay_add(b, "bulk"), 0);
+        CHECK_EQ(belay_add(b, "mid"), 0);
+        CHECK_EQ(belay_abort(b), 0);
+}
+
+/* A version that fills the pool and finds no more space. */
+static void run_out_of_space(struct belay *b, uint64_t seed)
+{
+        struct test_random rng = {seed};
+        uint64_t count = UINT64_C(1) << 18;
+        uint64_t *huge = calloc(count, sizeof(*huge));
+        CHECK(huge);
+        for (uint64_t i = 0; i < count; i++)
+                huge[i] = test_random_next(&rng);
+        CHECK_EQ(belay_attach(b, "huge", BELAY_U64, count, huge), 0);
+        CHECK_EQ(belay_checkpoint(b), BELAY_E_CHECKPOINT);
+        CHECK_EQ(belay_detach(b, "huge"), 0);
+        free(huge);
+}
+
 void record_run(struct recording *r, const struct setup *setup, const char *dir, uint64_t seed,
                 unsigned steps)
 {
@@ -386,6 +486,7 @@ void record_run(struct recording *r, const struct setup *setup, const char *dir,
         struct belay *b = NULL;
         snprintf(path, sizeof(path), "%s/pool", dir);
         memset(r, 0, sizeof(*r));
+        r->log.pmem = setup->pmem;
         r->steps = steps;
         r->states = calloc(steps + 1, sizeof(struct snapshot *));
         CHECK(r->states);
@@ -397,6 +498,10 @@ void record_run(struct recording *r, const struct setup *setup, const char *dir,
         for (unsigned n = 1; n <= steps; n++) {
                 subject_step(&s, b);
                 r->states[n] = subject_snapshot(&s);
+                if (setup->pmem && n % 4 == 3)
+                        begin_and_abort(b);
+                if (setup->pmem && setup->limit && n % 6 == 4)
+                        run_out_of_space(b, seed + n);
                 crash_mark(CRASH_BEGIN, n);
                 if (belay_checkpoint(b))
                         check_failed(__FILE__, __LINE__, "checkpoint %u: %s", n, belay_error());

@@ -7,7 +7,9 @@
  *      … write  write ║ write₁  size₂  write₃ ↯
  *      durable ───────┘ └── any subset; the last write torn; sectors of all of them at random
  *
- * All subsets are tried while they are few, seeded random ones when they are many. */
+ * All subsets are tried while they are few, seeded random ones when they are many.
+ *
+ * Stores into persistent memory are lines that survive one by one, or do not (crash_lines.h). */
 #ifndef TESTS_CRASH_REPLAY_H
 #define TESTS_CRASH_REPLAY_H
 
@@ -24,8 +26,13 @@ struct sweep {
         const char *dir; /* the images are laid out here; empty                                  */
         uint64_t seed;
         unsigned go_on_every; /* every n-th image is also written to */
+        unsigned lines;       /* how many of many pending lines are tried alone and missing alone */
+        /* Leaves this event out (its number + 1; 0: none), looks only at what may come of that,
+         * until two more versions have returned, and ends with the first image that is not exact.
+         */
+        size_t without;
 
-        uint64_t points, images, gone_on;
+        uint64_t points, images, gone_on, returned;
         uint64_t verdicts[VERDICTS];
         char first[2048]; /* the first image that is not exact */
 };
@@ -39,7 +46,8 @@ struct recording {
         unsigned steps;
 };
 /* Runs `steps` steps of the subject with a checkpoint after each, reopening the pool now and then,
- * in an empty directory, which is empty again afterwards. */
+ * in an empty directory, which is empty again afterwards. In persistent memory, versions are also
+ * begun and aborted, and in a pool with a limit some fail for lack of space. */
 void record_run(struct recording *r, const struct setup *setup, const char *dir, uint64_t seed,
                 unsigned steps);
 void recording_clear(struct recording *r);

@@ -1,0 +1,22 @@
+/* test_lines_long.c: test_lines.c with longer runs, and with every line missing alone.
+ *
+ * timeout: 3600
+ * builds: normal */
+#include "line_sweep.h"
+#include "check.h"
+
+int main(void)
+{
+        test_env_clean();
+        struct line_sweep l = {.dir = test_dir(), .seed = test_seed(), .steps = 14, .lines = 0};
+        line_sweep_run(&l);
+        for (unsigned i = 1; i <= 4; i++) {
+                l.seed += 1000;
+                l.steps = 60;
+                l.lines = 8;
+                line_sweep_run(&l);
+        }
+        printf("%llu crash points, %llu images: all restored exactly\n",
+               (unsigned long long)l.points, (unsigned long long)l.images);
+        return 0;
+}
