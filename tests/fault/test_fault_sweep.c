@@ -8,6 +8,7 @@
  * timeout: 240 */
 #include "fault_sweep.h"
 #include "check.h"
+#include "quick_plat.h"
 #include <errno.h>
 
 static char dir[4096];
@@ -377,20 +378,28 @@ static const struct operation operations[] = {
         {"close", prepare_close, act_close, judge_close},
 };
 
+static void sweep_media(const struct setup *setup, const char *only)
+{
+        for (unsigned k = 0; k < sizeof(operations) / sizeof(operations[0]); k++)
+                if (!only || strcmp(only, operations[k].name) == 0)
+                        sweep_operation(setup, &operations[k]);
+}
+
 int main(int argc, char **argv)
 {
+        const struct setup pmem = {.label = "mapped, persistent memory", .media = "mapped"};
+        const char *only = argc < 2 ? NULL : argv[1];
         test_env_clean();
         uint64_t seed = test_seed();
         snprintf(dir, sizeof(dir), "%s", test_dir());
         snprintf(pool, sizeof(pool), "%s/pool", dir);
         sweep_prepare(dir, seed);
-        for (unsigned i = 0; i < media_setup_count(); i++) {
-                if (!setup_works(&media_setups[i], pool))
-                        continue;
-                for (unsigned k = 0; k < sizeof(operations) / sizeof(operations[0]); k++)
-                        if (argc < 2 || strcmp(argv[1], operations[k].name) == 0)
-                                sweep_operation(&media_setups[i], &operations[k]);
-        }
+        for (unsigned i = 0; i < media_setup_count(); i++)
+                if (setup_works(&media_setups[i], pool))
+                        sweep_media(&media_setups[i], only);
+        quick_pmem(true);
+        sweep_media(&pmem, only);
+        quick_pmem(false);
         sweep_done();
         printf("%llu faults injected, %llu mistakes\n", (unsigned long long)sweep_faults(),
                (unsigned long long)sweep_complaints());

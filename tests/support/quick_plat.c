@@ -1,6 +1,7 @@
 /* quick_plat.c: see quick_plat.h. */
 #include "quick_plat.h"
 #include "check.h"
+#include <errno.h>
 #include <sys/mman.h>
 
 #define LARGE     (256u << 10)
@@ -43,6 +44,31 @@ static int no_barrier(int fd)
         return 0;
 }
 
+static bool pmem_on;
+
+void quick_pmem(bool on)
+{
+        pmem_on = on;
+}
+
+/* By the table in use, which may be one over this one. */
+static int quick_pmem_map(int fd, uint64_t bytes, struct plat_pmem *pmem, void **out)
+{
+        (void)pmem;
+        return pmem_on ? plat->mmap(fd, bytes, out) : -EOPNOTSUPP;
+}
+
+static void quick_pmem_store(const struct plat_pmem *pmem, void *to, const void *from, size_t bytes)
+{
+        (void)pmem;
+        memcpy(to, from, bytes);
+}
+
+static void quick_pmem_drain(const struct plat_pmem *pmem)
+{
+        (void)pmem;
+}
+
 const struct plat_calls *quick_plat(void)
 {
         quick = plat_system;
@@ -50,5 +76,8 @@ const struct plat_calls *quick_plat(void)
         quick.release = quick_release;
         quick.fdatasync = no_barrier;
         quick.fsync = no_barrier;
+        quick.pmem_map = quick_pmem_map;
+        quick.pmem_store = quick_pmem_store;
+        quick.pmem_drain = quick_pmem_drain;
         return &quick;
 }

@@ -6,5 +6,7 @@
 #include "plat/plat.h"
 
 const struct plat_calls *quick_plat(void);
+/* Whether it takes mapped files for persistent memory, from now on. */
+void quick_pmem(bool on);
 
 #endif
