@@ -11,8 +11,9 @@
  *  2. So a barrier has nothing to do, except for what did not go through the mapping: the size and
  *     the blocks of the file after a growth, holes that were filled, and whatever a process that
  * was killed had stored and not flushed yet. For these it is an fdatasync.
- *  3. New blocks are written with zeros and made durable before the first store to them. The file
- *     system would otherwise commit its journal within each page's first fault. */
+ *  3. New blocks are written with zeros: the file system would commit its journal within the first
+ *     fault of every page that is only reserved. They and the size of the file are durable before
+ *     the first store to them. */
 #include "store/store_int.h"
 #include <errno.h>
 #include <stdio.h>
