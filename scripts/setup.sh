@@ -6,7 +6,7 @@ build="gcc libc6-dev cmake ninja-build pkg-config liburing-dev libpmem2-dev libx
 demo="$build"
 test="$build g++ gfortran clang libclang-rt-14-dev clang-format clang-tidy cppcheck python3"
 
-long="$test spin"
+long="$test spin qemu-system-x86 busybox-static"
 
 case "${1:-}" in
 build) wanted=$build ;;
@@ -22,6 +22,13 @@ esac
 # Other systems bring their own packages; the build names what it does not find.
 command -v dpkg-query >/dev/null && command -v apt-get >/dev/null || exit 0
 
+# The test in a guest skips, and says so, where this fails.
+fetch_guest() {
+        if [ "$1" = long ] && ! "$(dirname "$0")/../tests/pmem/fetch_guest.sh"; then
+                echo "no kernel for the test of persistent memory" >&2
+        fi
+}
+
 # One query; a package that is unknown or removed does not show up as "installed".
 # shellcheck disable=SC2086
 installed=" $(dpkg-query -W -f '${db:Status-Status}:${Package} ' $wanted 2>/dev/null || true)"
@@ -32,7 +39,10 @@ for package in $wanted; do
         *) missing="$missing $package" ;;
         esac
 done
-[ -n "$missing" ] || exit 0
+if [ -z "$missing" ]; then
+        fetch_guest "$1"
+        exit 0
+fi
 
 if [ "$(id -u)" = 0 ]; then
         as_root=""
@@ -55,3 +65,4 @@ if ! $apt install -y --no-install-recommends $missing >>"$log" 2>&1; then
         echo "cannot install:$missing" >&2
         exit 1
 fi
+fetch_guest "$1"
