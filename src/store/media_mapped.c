@@ -9,8 +9,8 @@
  *  1. A write is durable when it returns: copied, flushed and drained by the thread that stores. A
  *     drain counts for its own thread only, and the thread that publishes may be another one.
  *  2. So a barrier has nothing to do, except for what did not go through the mapping: the size and
- *     the blocks of the file after a growth, holes that were filled, and whatever a process that
- * was killed had stored and not flushed yet. For these it is an fdatasync.
+ *     the blocks of the file after a growth, holes that were filled, and what a process had stored
+ *     and not flushed when it was killed. For these it is an fdatasync.
  *  3. New blocks are written with zeros: the file system would commit its journal within the first
  *     fault of every page that is only reserved. They and the size of the file are durable before
  *     the first store to them. */
