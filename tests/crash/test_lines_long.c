@@ -1,4 +1,4 @@
-/* test_lines_long.c: test_lines.c with longer runs, and with every line missing alone.
+/* test_lines_long.c: test_lines.c with every line missing alone, and with more runs.
  *
  * timeout: 3600
  * builds: normal */
@@ -10,10 +10,10 @@ int main(void)
         test_env_clean();
         struct line_sweep l = {.dir = test_dir(), .seed = test_seed(), .steps = 14, .lines = 0};
         line_sweep_run(&l);
-        for (unsigned i = 1; i <= 4; i++) {
+        l.steps = 24;
+        l.lines = 8;
+        for (unsigned i = 0; i < 8; i++) {
                 l.seed += 1000;
-                l.steps = 60;
-                l.lines = 8;
                 line_sweep_run(&l);
         }
         printf("%llu crash points, %llu images: all restored exactly\n",
