@@ -35,10 +35,13 @@ static uint64_t step_ns(const struct engine *e)
         return max_u64(e->early.interval_ns / LOOKS, LEAST_NS);
 }
 
+/* What is not hushed is the flusher's; else the rest is not even looked at. */
 bool early_wanted(const struct engine *e)
 {
+        if (hushed(e))
+                return false;
         return e->options.precopy != PRECOPY_OFF && e->early.interval_ns != 0 && !e->open &&
-               !e->early.failed && !hushed(e);
+               !e->early.failed;
 }
 
 uint64_t early_next_ns(const struct engine *e)
