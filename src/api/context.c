@@ -226,22 +226,37 @@ uint64_t belay_version(const struct belay *b)
         return b ? b->version : 0;
 }
 
+/* What is mapped stays held, whatever becomes of the restart: a region that it does not place shows
+ * the pool as before. */
+static int settle_lazy(struct belay *b, bool restored, bool verify)
+{
+        struct lazy *before = &b->lazy[b->lazy_now];
+        struct lazy *next = &b->lazy[1 - b->lazy_now];
+        int rc = restored ? lazy_inherit(next, before) : lazy_inherit(before, next);
+        if (rc == 0 && restored) {
+                lazy_end(before);
+                b->lazy_now = 1 - b->lazy_now;
+        } else if (rc == 0) {
+                lazy_end(next);
+        }
+        return rc == 0 && verify ? lazy_verify(&b->lazy[b->lazy_now]) : rc;
+}
+
 static int restore(struct belay *b, struct restore_request *q)
 {
         struct lazy *before = &b->lazy[b->lazy_now];
         q->lazy = &b->lazy[1 - b->lazy_now];
         bool unverified = lazy_stop(before, b->pool);
         int rc = restore_version(b->pool, &b->regions, q, &b->match);
-        if (rc == 1) {
-                lazy_end(before);
-                b->lazy_now = 1 - b->lazy_now;
-        } else if (unverified) {
-                struct err_kept kept;
-                err_keep(&kept);
-                int second = lazy_verify(before);
-                (void)err_give_back(&kept);
-                rc = second ? second : rc;
-        }
+        struct err_kept kept;
+        err_keep(&kept);
+        int second = settle_lazy(b, rc == 1, rc == 1 ? q->how == RESTART_VERIFY : unverified);
+        if (second)
+                return second;
+        (void)err_give_back(&kept);
+        /* Nothing intact is left, the program knows: what it has from now on is its own. */
+        if (rc == BELAY_E_DATA)
+                before->result = 0;
         return rc;
 }
 
@@ -268,6 +283,7 @@ int belay_restart_version(struct belay *b, uint64_t version, uint32_t flags)
                 engine_release(b->engine, b->regions.list[i]);
         engine_forget(b->engine);
         rc = restore(b, &q);
+        engine_resume(b->engine);
         b->matched = b->match.version != 0;
         if (rc == 1) {
                 b->version = b->match.version;

@@ -104,39 +104,44 @@ static int name_of(uint64_t id, char name[BELAY_MAX_NAME + 1])
 }
 
 /* The newest that is intact. Later ones carry over what has not been allocated yet, so it does not
- * matter which of them it is. The engine is idle. */
-static const struct version *choose_version(void)
+ * matter which of them it is. Verified before it is mapped, unless nothing is to be. */
+static int choose_version(const struct version **out)
 {
-        bool verify = context->options.number[OPT_RESTART] == RESTART_EAGER;
-        const struct version *v = restore_choose(context->pool, verify && !verified);
-        verified = true;
-        return v;
+        bool verify = context->options.number[OPT_RESTART] != RESTART_LAZY;
+        int rc = restore_choose(context->pool, verify && !verified, out);
+        verified = verified || rc == 0;
+        return rc;
 }
 
-/* The memory is new, and zero. */
+/* The memory is new, and zero; placing data is not the program's writing. */
 static int bring_back(const char *name)
 {
         struct restore_request q = {.how = context->options.number[OPT_RESTART],
                                     .lazy = &context->lazy[context->lazy_now]};
+        const struct version *version;
         struct region *r;
         int rc = registry_find(context, name, &r);
-        if (rc)
+        if (rc || engine_dropped(context->engine, name))
                 return rc;
-        engine_idle(context->engine);
-        rc = restore_region(context->pool, choose_version(), r, &q);
+        engine_release(context->engine, r);
+        rc = choose_version(&version);
+        if (rc == 0)
+                rc = restore_region(context->pool, version, r, &q);
+        int second = engine_watch(context->engine, r);
         engine_resume(context->engine);
-        return rc < 0 ? rc : 0;
+        return rc < 0 ? rc : second;
 }
 
 size_t nvsize(uint64_t id)
 {
         char name[BELAY_MAX_NAME + 1];
-        if (name_of(id, name))
+        const struct version *version;
+        if (name_of(id, name) || engine_dropped(context->engine, name))
                 return 0;
-        engine_idle(context->engine);
-        const struct version *version = choose_version();
+        engine_still(context->engine);
+        int rc = choose_version(&version);
         engine_resume(context->engine);
-        int64_t at = version ? version_find(version, name) : -1;
+        int64_t at = rc == 0 && version ? version_find(version, name) : -1;
         return at < 0 ? 0 : (size_t)version->regions[at].desc.bytes;
 }
 

@@ -120,14 +120,13 @@ int belay_attach_desc(struct belay *b, const struct belay_desc *desc, void *ptr)
         struct region_desc d;
         struct region *r;
         int rc = translate(b, desc, &d);
-        if (rc == 0)
-                engine_idle(b->engine);
-        if (rc == 0)
-                rc = region_attach(&b->regions, &d, ptr, &r);
+        if (rc)
+                return rc;
+        engine_idle(b->engine);
+        rc = region_attach(&b->regions, &d, ptr, &r);
         if (rc == 0)
                 return watch_new(b, desc, r);
-        if (b)
-                engine_resume(b->engine);
+        engine_resume(b->engine);
         return rc;
 }
 

@@ -17,6 +17,7 @@
 #include "engine/engine_int.h"
 
 #define LOOKS       32u
+#define CLOSER      8u                /* looks when a last modification is waited for */
 #define LEAST_NS    UINT64_C(500000)  /* from one look to the next */
 #define PATIENCE_NS UINT64_C(5000000) /* no longer asleep without looking whether to stop */
 
@@ -30,9 +31,12 @@ static uint64_t since(const struct engine *e)
         return plat->now_ns() - e->early.begun_ns;
 }
 
+/* An interval that turns out longer has no more looks for that. */
 static uint64_t step_ns(const struct engine *e)
 {
-        return max_u64(e->early.interval_ns / LOOKS, LEAST_NS);
+        uint64_t now = since(e);
+        uint64_t interval = e->early.interval_ns;
+        return max_u64((now > 2 * interval ? now : interval) / LOOKS, LEAST_NS);
 }
 
 /* What is not hushed is the flusher's; else the rest is not even looked at. */
@@ -61,12 +65,23 @@ static void call_modified(struct engine *e, struct watch *w, uint64_t u)
         w->early[u] = 0;
 }
 
+/* Does the kernel write to it, too? It may be doing so: then nothing may be protected, and a device
+ * may write after the kernel has marked the page. */
+static bool is_foreign(const struct watch *w)
+{
+        return atomic_load(&w->span.foreign);
+}
+
 /* With no handler at work: one that is just about to open a page would open what is protected here.
  */
 static bool look_at_faults(struct engine *e, struct watch *w, bool again)
 {
         bool modified = false;
         guard_hold(&e->tracker.guard);
+        if (is_foreign(w)) {
+                guard_release(&e->tracker.guard);
+                return false;
+        }
         for (uint64_t u = 0; u < w->span.units; u++)
                 if (atomic_exchange(&w->span.written[u], 0)) {
                         modified = true;
@@ -95,25 +110,36 @@ static bool call_pages_modified(struct engine *e, struct watch *w, int ranges)
         return missed;
 }
 
-/* Written pages are watched anew, all of them, if `again`. */
-static bool look_at_pages(struct engine *e, struct watch *w, bool again)
+/* All written pages, which are watched anew if `again`; what is known of them then. */
+static int scan_pages(struct engine *e, struct watch *w, bool again, bool *missed)
 {
         const struct span *s = &w->span;
-        bool missed = false;
         uint64_t at = s->low;
         int n;
         do {
                 n = again ? w->ops->take(&e->tracker, w, 0, s->units, &at)
                           : w->ops->written(&e->tracker, w, at, s->high);
-                missed |= call_pages_modified(e, w, n);
+                *missed |= call_pages_modified(e, w, n);
                 if (!again && n > 0)
                         at = e->tracker.ranges[n - 1].end;
         } while (n > 0 && at < s->high);
-        if (n < 0)
-                e->early.failed = true;
         for (uint64_t u = 0; again && u < s->units; u++)
                 if (atomic_exchange(&w->span.written[u], 0))
                         call_modified(e, w, u);
+        return n < 0 ? n : 0;
+}
+
+static bool look_at_pages(struct engine *e, struct watch *w, bool again)
+{
+        bool missed = false;
+        guard_hold(&e->tracker.guard);
+        int rc = is_foreign(w) ? 0 : scan_pages(e, w, again, &missed);
+        guard_release(&e->tracker.guard);
+        if (rc) { /* it may have taken marks away */
+                e->early.failed = true;
+                memset(w->dirty, 1, w->span.units);
+                memset(w->early, 0, w->span.units);
+        }
         return missed;
 }
 
@@ -132,7 +158,7 @@ static void look_around(struct engine *e)
                 bool modified = r->watch->ops->take ? look_at_pages(e, r->watch, false)
                                                     : look_at_faults(e, r->watch, false);
                 if (modified)
-                        forecast_modified(&r->watch->forecast, now);
+                        forecast_modified(&r->watch->forecast, now, step_ns(e) / 2);
         }
 }
 
@@ -166,11 +192,12 @@ static void pace(struct engine *e, uint64_t bytes)
                 plat->sleep_ns(min_u64(e->early.free_ns - now, PATIENCE_NS));
 }
 
-int early_settle(struct engine *e)
+/* What is put again gives its slot back: nothing may be on its way there. */
+static int settle(struct engine *e)
 {
         bool again = e->early.again;
         e->early.again = false;
-        return again && e->early.draft ? draft_settle(e->draft) : 0;
+        return again ? draft_settle(e->draft) : 0;
 }
 
 static bool has_work(const struct watch *w)
@@ -190,12 +217,14 @@ static int copy_region(struct engine *e, uint32_t i)
         /* Watched from before it is read on. */
         bool modified = w->ops->take ? look_at_pages(e, w, true) : look_at_faults(e, w, true);
         if (modified)
-                forecast_modified(&w->forecast, since(e));
-        int rc = early_settle(e);
+                forecast_modified(&w->forecast, since(e), step_ns(e) / 2);
+        if (is_foreign(w))
+                return 0;
+        int rc = settle(e);
         for (uint64_t u = 0; rc == 0 && u < w->span.units && !hushed(e) && !e->early.failed; u++) {
                 if (!w->dirty[u] || w->early[u] || !unit_is_whole(&w->span, u))
                         continue;
-                if (w->span.whole && atomic_load(&w->span.written[u]))
+                if (is_foreign(w) || (w->span.whole && atomic_load(&w->span.written[u])))
                         break; /* modified again */
                 w->early[u] = 1;
                 w->look[u] = LOOK_NONE;
@@ -221,7 +250,10 @@ static bool is_due(const struct engine *e, const struct region *r)
                 return false;
         if (e->options.precopy == PRECOPY_DELAYED)
                 return true;
-        return forecast_over(&r->watch->forecast, now, 2 * step_ns(e));
+        const struct forecast *f = &r->watch->forecast;
+        /* It has been left alone for a moment: a modification takes its time. */
+        return forecast_over(f, now, 2 * step_ns(e)) &&
+               (f->seen == 0 || now - f->last_ns >= step_ns(e) / CLOSER);
 }
 
 static bool any_due(const struct engine *e)
@@ -245,12 +277,26 @@ static int copy_due(struct engine *e)
         return rc;
 }
 
+/* Chunks can be looked at closely: it costs a fault only if they are modified. */
+static bool is_near(const struct engine *e)
+{
+        bool predicts = e->options.precopy == PRECOPY_PREDICTED;
+        for (uint32_t i = 0; predicts && i < e->regions->count; i++) {
+                const struct watch *w = e->regions->list[i]->watch;
+                if (w && w->span.whole && forecast_near(&w->forecast) &&
+                    since(e) >= e->early.threshold_ns)
+                        return true;
+        }
+        return false;
+}
+
 /* The flusher, between commits; the lock is not held. */
 void early_step(struct engine *e)
 {
-        e->early.next_ns = plat->now_ns() + step_ns(e);
         look_around(e);
         int rc = copy_due(e);
+        e->early.next_ns =
+                plat->now_ns() + max_u64(step_ns(e) / (is_near(e) ? CLOSER : 1), LEAST_NS);
         if (rc == 0 && !e->early.failed)
                 return;
         /* The checkpoint will say what is wrong, if it still is. */

@@ -41,6 +41,8 @@ void engine_resume(struct engine *e);
 int engine_here(const struct engine *e);
 /* Waits until no commit is running: the pool and all memory are the caller's. */
 void engine_idle(struct engine *e);
+/* The same, and there is no draft: the pool can be read. */
+void engine_still(struct engine *e);
 /* The content of the regions was replaced by a version (restart). */
 void engine_forget(struct engine *e);
 
@@ -52,6 +54,7 @@ int engine_checkpoint_one(struct engine *e, struct region *r, uint64_t *version)
 /* Regions that are not registered stay in new versions as well, until they are dropped. */
 void engine_carry(struct engine *e, bool carry);
 int engine_drop(struct engine *e, const char *name);
+bool engine_dropped(struct engine *e, const char *name);
 /* The same piece by piece: engine_add freezes one region, engine_end what was not added. */
 int engine_begin(struct engine *e);
 int engine_add(struct engine *e, struct region *r);

@@ -168,9 +168,6 @@ void early_step(struct engine *e);
 void early_drop(struct engine *e);
 void early_before_collect(struct watch *w);
 void early_after_collect(struct engine *e, struct watch *w);
-/* What was put early and is put again gives its slot back: waits until nothing is on its way there.
- */
-int early_settle(struct engine *e);
 /* A checkpoint begins; a version is published. */
 void early_interval(struct engine *e);
 void early_learn(struct engine *e);

@@ -282,10 +282,11 @@ static void wait_idle(struct engine *e)
 {
         pthread_mutex_lock(&e->lock);
         atomic_store(&e->early.hush, true);
-        while (e->committing || e->early.at_work)
+        while (e->committing || e->early.at_work) {
                 pthread_cond_wait(&e->changed, &e->lock);
-        /* A commit that just ended has let it go on. */
-        atomic_store(&e->early.hush, true);
+                /* A commit that just ended has let it go on. */
+                atomic_store(&e->early.hush, true);
+        }
         pthread_mutex_unlock(&e->lock);
 }
 
@@ -490,12 +491,12 @@ int engine_begun(const struct engine *e)
 
 int engine_begin(struct engine *e)
 {
-        e->carry_once = false;
         int rc = engine_whole(e);
         if (rc)
                 return rc;
         wait_idle(e);
         early_drop(e);
+        e->carry_once = false;
         rc = begin_version(e);
         if (rc)
                 return rc;
@@ -640,7 +641,10 @@ int engine_watch(struct engine *e, struct region *r)
 {
         wait_idle(e);
         early_drop(e);
-        return tracker_watch(&e->tracker, r);
+        int rc = tracker_watch(&e->tracker, r);
+        if (rc == 0)
+                r->watch->span.early = e->options.precopy != PRECOPY_OFF;
+        return rc;
 }
 
 void engine_release(struct engine *e, struct region *r)
@@ -653,6 +657,17 @@ void engine_release(struct engine *e, struct region *r)
 void engine_forget(struct engine *e)
 {
         e->lineage = 0;
+}
+
+void engine_still(struct engine *e)
+{
+        wait_idle(e);
+        early_drop(e);
+}
+
+bool engine_dropped(struct engine *e, const char *name)
+{
+        return is_dropped(e, name);
 }
 
 void engine_idle(struct engine *e)

@@ -101,6 +101,7 @@ static int make_room(struct engine *e)
                 int rc = r->watch ? 0 : tracker_watch(&e->tracker, r);
                 if (rc)
                         return rc;
+                r->watch->span.early = e->options.precopy != PRECOPY_OFF;
                 units += r->watch->span.units;
         }
         if (units > e->plan_capacity) {
@@ -134,6 +135,8 @@ static int collect(struct engine *e)
                 patch_carry(w);
                 early_before_collect(w);
                 int rc = w->ops->collect(&e->tracker, w);
+                for (uint64_t u = 0; rc && u < w->span.units; u++)
+                        w->dirty[u] |= w->early[u];
                 if (rc)
                         return err_set(rc, "region '%s': what was written cannot be found out: %s",
                                        e->part[i]->desc.name, code_text(rc));
@@ -405,9 +408,6 @@ static int freeze_held(struct engine *e)
         if (rc)
                 return rc;
         decide(e);
-        rc = early_settle(e);
-        if (rc)
-                return rc;
         differ_predict(e);
         e->tracker.guard.in_turn = e->options.policy == POLICY_ASYNC;
         guard_begin(&e->tracker.guard);
@@ -444,6 +444,9 @@ int freeze(struct engine *e)
                 rc = patch_room(e);
         if (rc == 0)
                 (void)look_ready(e);
+        /* The medium is waited for before anybody has to wait for us. */
+        if (rc == 0 && e->early.draft)
+                rc = draft_settle(e->draft);
         if (rc == 0 && e->tracker.ops->traps)
                 rc = faults_ready();
         if (rc)

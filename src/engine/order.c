@@ -70,6 +70,8 @@ void order_begin_epoch(struct engine *e, struct watch *w)
 {
         struct span *s = &w->span;
         uint64_t before_ns = w->frozen_ns;
+        if (before_ns == 0) /* a program that read its input into it */
+                atomic_store(&s->foreign, false);
         w->frozen_ns = e->frozen_ns;
         for (uint64_t u = 0; u < s->units; u++) {
                 uint8_t access = atomic_load(&s->access[u]);

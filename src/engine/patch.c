@@ -108,11 +108,15 @@ static void call_dirty(struct watch *w, uintptr_t low, uintptr_t high)
 {
         uint64_t u;
         uint64_t end;
-        for (units_of(&w->span, low, high, &u, &end); u < end; u++)
-                if (w->mode[u] == MODE_KEEP) {
-                        w->mode[u] = MODE_PATCH;
-                        w->dirty[u] = 1;
-                }
+        for (units_of(&w->span, low, high, &u, &end); u < end; u++) {
+                /* The mark of a page that it shares with another is gone. */
+                if (w->mode[u] == MODE_EARLY)
+                        atomic_store(&w->span.written[u], 1);
+                if (w->mode[u] != MODE_KEEP)
+                        continue;
+                w->mode[u] = MODE_PATCH;
+                w->dirty[u] = 1;
+        }
 }
 
 /* There was no room for a page: its units are flushed as a whole. */
@@ -122,6 +126,8 @@ static void give_up(struct engine *e, uint32_t region, uintptr_t page)
         uint64_t u;
         uint64_t end;
         for (units_of(&w->span, page, page + PLAT_PAGE, &u, &end); u < end; u++) {
+                if (w->mode[u] == MODE_EARLY)
+                        atomic_store(&w->span.written[u], 1);
                 if (w->mode[u] != MODE_PATCH && w->mode[u] != MODE_KEEP)
                         continue;
                 w->mode[u] = MODE_FLUSH;

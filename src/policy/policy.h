@@ -130,7 +130,10 @@ struct forecast {
         uint64_t before_ns;
         uint32_t held; /* intervals without an observation */
 };
-void forecast_modified(struct forecast *f, uint64_t at_ns);
+/* What is seen within apart_ns of the one before is the same one. */
+void forecast_modified(struct forecast *f, uint64_t at_ns, uint64_t apart_ns);
+/* Is the last modification the next to be seen, or over? */
+bool forecast_near(const struct forecast *f);
 /* Has the last modification that is expected been seen? */
 bool forecast_over(const struct forecast *f, uint64_t now_ns, uint64_t slack_ns);
 /* The next interval begins; `observed`: a modification in this one would have been seen. */

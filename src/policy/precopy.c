@@ -20,10 +20,16 @@ uint64_t precopy_threshold(uint64_t interval_ns, double bytes, double ns_per_byt
         return needed < (double)interval_ns ? interval_ns - (uint64_t)needed : 0;
 }
 
-void forecast_modified(struct forecast *f, uint64_t at_ns)
+void forecast_modified(struct forecast *f, uint64_t at_ns, uint64_t apart_ns)
 {
-        f->seen++;
+        if (f->seen == 0 || at_ns - f->last_ns >= apart_ns)
+                f->seen++;
         f->last_ns = at_ns;
+}
+
+bool forecast_near(const struct forecast *f)
+{
+        return f->known && f->expected > 0 && f->seen + 1 >= f->expected;
 }
 
 bool forecast_over(const struct forecast *f, uint64_t now_ns, uint64_t slack_ns)

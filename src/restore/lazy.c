@@ -20,6 +20,7 @@ static void *check(void *arg)
                         if (atomic_load(&l->stop))
                                 return NULL;
                         l->result = hold_check(l->holds[i], b, l->buf, l->text, sizeof(l->text));
+                        l->version = hold_version(l->holds[i]);
                         if (l->result)
                                 return NULL;
                 }
@@ -35,17 +36,45 @@ static void join(struct lazy *l)
         l->buf = NULL;
 }
 
-int lazy_place(struct lazy *l, struct pool *pool, const struct version *v, uint32_t region,
-               void *to)
+static int make_place(struct lazy *l, uint32_t more)
 {
-        void *p = budget_resize(l->budget, l->holds, (l->count + 1) * sizeof(struct hold *),
+        void *p = budget_resize(l->budget, l->holds, (l->count + more) * sizeof(struct hold *),
                                 "the restart");
         if (!p)
                 return -ENOMEM;
         l->holds = p;
-        int rc = pool_map_region(pool, v, region, to, &l->holds[l->count]);
+        return 0;
+}
+
+int lazy_place(struct lazy *l, struct pool *pool, const struct version *v, uint32_t region,
+               void *to)
+{
+        int rc = make_place(l, 1);
+        if (rc == 0)
+                rc = pool_map_region(pool, v, region, to, &l->maps, &l->holds[l->count]);
         l->count += rc == 0;
-        l->version = v->number;
+        return rc;
+}
+
+static bool has(const struct lazy *l, const char *name)
+{
+        for (uint32_t i = 0; i < l->count; i++)
+                if (strcmp(hold_name(l->holds[i]), name) == 0)
+                        return true;
+        return false;
+}
+
+int lazy_inherit(struct lazy *l, struct lazy *from)
+{
+        int rc = make_place(l, from->count + 1);
+        for (uint32_t i = 0; rc == 0 && i < from->count;) {
+                if (has(l, hold_name(from->holds[i]))) {
+                        i++;
+                        continue;
+                }
+                l->holds[l->count++] = from->holds[i];
+                from->holds[i] = from->holds[--from->count];
+        }
         return rc;
 }
 
@@ -108,7 +137,7 @@ void lazy_end(struct lazy *l)
                 hold_release(&l->holds[i]);
         budget_free(l->budget, l->holds);
         l->holds = NULL;
-        l->count = 0;
+        l->count = l->maps = 0;
         l->result = 0;
         atomic_store(&l->stop, false);
 }

@@ -93,7 +93,7 @@ static int place(struct pool *pool, const struct version *v, const struct region
                 if (rc)
                         return rc;
         }
-        return q->how == RESTART_VERIFY ? lazy_verify(q->lazy) : 0;
+        return 0;
 }
 
 static int restore_one(struct pool *pool, const struct version *v, struct regions *regions,
@@ -106,8 +106,6 @@ static int restore_one(struct pool *pool, const struct version *v, struct region
                 rc = resize_all(v, regions);
         if (rc == 0)
                 rc = place(pool, v, regions, q, touched);
-        if (rc)
-                lazy_end(q->lazy);
         return rc;
 }
 
@@ -181,21 +179,30 @@ int restore_version(struct pool *pool, struct regions *regions, const struct res
         return pool_version_count(pool) ? give_up(touched, 0) : nothing(pool);
 }
 
-const struct version *restore_choose(struct pool *pool, bool verify)
+static int verify_all(struct pool *pool, const struct version *v)
 {
+        int rc = 0;
+        for (uint32_t i = 0; rc == 0 && i < v->region_count; i++)
+                rc = pool_read_region(pool, v, i, NULL, NULL, NULL);
+        return rc;
+}
+
+int restore_choose(struct pool *pool, bool verify, const struct version **out)
+{
+        *out = NULL;
         for (uint32_t i = pool_version_count(pool); i > 0; i--) {
                 struct version *v = pool_version(pool, i - 1);
-                int rc = version_usable(v) ? 0 : BELAY_E_DATA;
-                for (uint32_t k = 0; verify && rc == 0 && k < v->region_count; k++)
-                        rc = pool_read_region(pool, v, k, NULL, NULL, NULL);
+                if (!version_usable(v))
+                        continue;
+                int rc = verify ? verify_all(pool, v) : 0;
                 if (rc == 0)
-                        return v;
-                if (version_usable(v)) {
-                        pool_mark_damaged(pool, v, err_text());
-                        log_emit(BELAY_LOG_WARN, "%s", err_text());
-                }
+                        *out = v;
+                if (rc != BELAY_E_DATA)
+                        return rc;
+                pool_mark_damaged(pool, v, err_text());
+                log_emit(BELAY_LOG_WARN, "%s", err_text());
         }
-        return NULL;
+        return 0;
 }
 
 int restore_region(struct pool *pool, const struct version *v, struct region *r,

@@ -22,7 +22,8 @@ struct lazy {
         struct budget *budget;
         struct hold **holds;
         uint32_t count;
-        uint64_t version; /* they come from                            */
+        uint32_t maps;    /* mappings made                             */
+        uint64_t version; /* that turned out to be damaged             */
         bool running;     /* the thread that verifies                  */
         plat_thread thread;
         _Atomic bool stop;
@@ -36,6 +37,8 @@ int lazy_verify(struct lazy *l);
 int lazy_await(struct lazy *l, struct pool *pool);
 /* Stops verifying, true if it was not through; if damage was found, marks the version. */
 bool lazy_stop(struct lazy *l, struct pool *pool);
+/* Takes over the holds of regions for which it has none; no thread may be running. */
+int lazy_inherit(struct lazy *l, struct lazy *from);
 /* The region's memory is no longer the pool's. */
 void lazy_forget(struct lazy *l, const char *name);
 /* No region's is. */
@@ -49,9 +52,9 @@ struct restore_request {
         uint64_t how;      /* RESTART_…                           */
         struct lazy *lazy; /* empty; for regions that are laid over the pool */
 };
-/* One region after the other, all from one version: the newest that is intact; NULL if there is
- * none. */
-const struct version *restore_choose(struct pool *pool, bool verify);
+/* One region after the other, all from one version: the newest that is intact; *out is NULL if
+ * there is none. */
+int restore_choose(struct pool *pool, bool verify, const struct version **out);
 /* 1, or 0 if the version does not have the region. BELAY_E_MISMATCH if its shape is another. */
 int restore_region(struct pool *pool, const struct version *v, struct region *r,
                    const struct restore_request *request);

@@ -25,7 +25,7 @@ int device_open(struct pool *p)
                 return 0;
         snprintf(path, sizeof(path), "%.*s.belay-device", slash ? (int)(slash - p->path) + 1 : 0,
                  p->path);
-        int fd = plat->openat(AT_FDCWD, path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        int fd = plat->openat(AT_FDCWD, path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
         int rc = fd < 0 ? fd : plat->fstat(fd, &s);
         if (rc == 0 && s.bytes < PLAT_PAGE)
                 rc = plat->ftruncate(fd, PLAT_PAGE);

@@ -49,7 +49,7 @@ struct laying {
         const struct version *v;
         uint32_t region;
         uint8_t *to;
-        uint32_t maps;
+        uint32_t *maps; /* of this restart, so far */
 };
 
 /* Maps whole pages from the start of the run; returns how many blocks that were. */
@@ -64,14 +64,18 @@ static int map_run(struct laying *l, uint64_t first, uint64_t count, uint64_t *m
         uint64_t bytes = (count - last) * size;
         *mapped = 0;
         bytes -= bytes % PLAT_PAGE;
-        if (bytes < LEAST_RUN || l->maps == MOST_MAPS || offset % PLAT_PAGE ||
+        if (bytes < LEAST_RUN || *l->maps >= MOST_MAPS || offset % PLAT_PAGE ||
             (uintptr_t)to % PLAT_PAGE)
                 return 0;
         int rc = plat->mmap_over(l->p->media->fd, offset, to, bytes);
+        if (rc == -ENOMEM) { /* the kernel has a limit, too */
+                *l->maps = MOST_MAPS;
+                return 0;
+        }
         if (rc)
                 return err_set(rc, "region '%s' cannot be mapped from pool '%s': %s", r->desc.name,
                                l->p->label, code_text(rc));
-        l->maps++;
+        ++*l->maps;
         *mapped = bytes / size;
         return 0;
 }
@@ -116,9 +120,9 @@ static int make_hold(struct pool *p, const struct version *v, uint32_t region, s
 }
 
 int pool_map_region(struct pool *p, const struct version *v, uint32_t region, void *to,
-                    struct hold **out)
+                    uint32_t *maps, struct hold **out)
 {
-        struct laying l = {p, v, region, to, 0};
+        struct laying l = {p, v, region, to, maps};
         int rc = make_hold(p, v, region, out);
         if (rc)
                 return rc;
@@ -137,6 +141,11 @@ void hold_release(struct hold **hold)
         for (uint64_t i = 0; i < h->leaf_count; i++)
                 leaf_release(h->p, h->leaves[i]);
         budget_free(h->p->budget, h);
+}
+
+uint64_t hold_version(const struct hold *h)
+{
+        return h->version;
 }
 
 const char *hold_name(const struct hold *h)

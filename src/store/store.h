@@ -108,10 +108,11 @@ bool pool_is_mapped(const struct pool *p);
 /* Lays a region over [to, to + its bytes): private pages that show the pool's until they are
  * written. The hold keeps the pool from using those slots again; it must end before the pool is
  * closed. Nothing of what is mapped is verified. In a pool opened for writing, while there is no
- * draft. */
+ * draft. *maps counts the mappings, of which there must not be too many. */
 struct hold;
 int pool_map_region(struct pool *p, const struct version *v, uint32_t region, void *to,
-                    struct hold **out);
+                    uint32_t *maps, struct hold **out);
+uint64_t hold_version(const struct hold *h);
 void hold_release(struct hold **h);
 const char *hold_name(const struct hold *h);
 uint64_t hold_blocks(const struct hold *h);

@@ -5,7 +5,8 @@
  * kernel; the program's calls find ours first. There are three kinds of wrapper:
  *
  *   admit    transfers (read, recv, fread …): the buffer is opened as a write by the program would,
- *            then the call is made. A short transfer cannot happen that way.
+ *            then the call is made. A short transfer cannot happen that way, since only a
+ * checkpoint closes it again: a region that a call writes to is not pre-copied (engine/early.c).
  *   repeat   calls that only look (stat, getcwd …): made at once; EFAULT has no effect but the
  *            number, so the buffer is opened and the call repeated. Costs nothing otherwise.
  *   bounce   calls whose effect would be lost with the result (accept, waitpid, small reads …): the
@@ -93,6 +94,8 @@ enum look { OUTSIDE, READY, SHUT };
 static bool ready(const struct span *s, uintptr_t low, uintptr_t high)
 {
         if (atomic_load(&s->guard->committing) || !guard_is_own(s->guard))
+                return false;
+        if (s->early && !atomic_load(&s->foreign))
                 return false;
         if (!s->always)
                 return true;

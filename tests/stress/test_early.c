@@ -1,10 +1,14 @@
 /* Pre-copy: whatever was copied early, and whatever the program did meanwhile, a version is the
  * state at its freeze. */
 #include "base/base.h"
+#include "plat/plat.h"
 #include "stress.h"
 #include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #define BYTES (UINT64_C(2) << 20)
 #define SETS  4
@@ -203,11 +207,86 @@ static void test_full(void)
         }
 }
 
+/* A system call that is writing to a region is not disturbed: nothing is protected under it. */
+static void test_system_calls(void)
+{
+        static const char *const trackers[] = {"scan", "mprotect", "uffd"};
+        static uint8_t input[200000];
+        char path[4096];
+        snprintf(path, sizeof(path), "%s", stress_pool("early_input"));
+        int fd = open(path, O_RDWR | O_CREAT, 0600);
+        stress_fill(input, sizeof(input), 3);
+        CHECK_EQ(write(fd, input, sizeof(input)), (ssize_t)sizeof(input));
+        for (int t = 0; t < 3; t++)
+                for (uint32_t flags = 0; flags <= BELAY_CHUNK; flags += BELAY_CHUNK) {
+                        struct world w;
+                        char way[64];
+                        snprintf(way, sizeof(way), "policy=sync tracker=%s", trackers[t]);
+                        begin(&w, way, "immediate", flags);
+                        for (uint64_t i = 0; i < 8; i++) {
+                                checkpoint(&w);
+                                compare(&w);
+                                for (uint64_t k = 0; k < 400; k++) {
+                                        stress_poke(w.set[1], k * 5000, (uint8_t)(i + k));
+                                        CHECK_EQ(pread(fd, w.set[2] + k, sizeof(input), 0),
+                                                 (ssize_t)sizeof(input));
+                                }
+                                CHECK(memcmp(w.set[2] + 399, input, sizeof(input)) == 0);
+                        }
+                        checkpoint(&w);
+                        compare(&w);
+                        end(&w);
+                }
+        CHECK_EQ(close(fd), 0);
+}
+
+/* The kernel does not tell once what was written. That version fails, and the next is exact. */
+static struct plat_calls calls;
+static _Atomic int scans; /* the scan that fails; 0: none */
+
+static int failing_ioctl(int fd, unsigned long request, void *arg)
+{
+        int n = atomic_load(&scans);
+        if (n > 0 && atomic_fetch_sub(&scans, 1) == 1)
+                return -ENOMEM;
+        return plat_system.ioctl(fd, request, arg);
+}
+
+static void test_failed_scan(void)
+{
+        int failures = 0;
+        calls = plat_system;
+        calls.ioctl = failing_ioctl;
+        plat = &calls;
+        for (int n = 1; n <= 30; n++) {
+                struct world w;
+                begin(&w, "policy=sync tracker=scan", "immediate", 0);
+                for (int i = 0; i < 3; i++) {
+                        checkpoint(&w);
+                        compare(&w);
+                        compute(&w, (uint64_t)(n * 10 + i));
+                }
+                rest(10); /* copied early */
+                atomic_store(&scans, n);
+                bool failed = belay_checkpoint(w.b) != 0;
+                failures += failed;
+                atomic_store(&scans, 0);
+                checkpoint(&w);
+                compare(&w);
+                end(&w);
+        }
+        plat = &plat_system;
+        printf("  %d checkpoints failed\n", failures);
+        CHECK(failures > 0);
+}
+
 int main(void)
 {
         RUN(test_exact);
         RUN(test_changes);
         RUN(test_chunk);
         RUN(test_full);
+        RUN(test_system_calls);
+        RUN(test_failed_scan);
         return 0;
 }

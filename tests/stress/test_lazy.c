@@ -216,6 +216,56 @@ static void test_damage(void)
         drop(&w);
 }
 
+/* A restart that leaves a region out: what it shows of the pool stays, too. */
+static void test_left_out(void)
+{
+        char path[4096];
+        snprintf(path, sizeof(path), "%s", stress_pool("lazy_left_out"));
+        char options[128];
+        snprintf(options, sizeof(options), "media=mapped versions=1 policy=%s restart=lazy",
+                 policy);
+        struct belay *b = stress_open(path, options);
+        uint8_t *a = belay_alloc(b, "a", BELAY_U8, BYTES);
+        stress_fill(a, BYTES, 1);
+        CHECK_EQ(belay_checkpoint(b), 0);
+        uint8_t *x = belay_alloc(b, "x", BELAY_U8, BYTES);
+        stress_fill(x, BYTES, 2);
+        CHECK_EQ(belay_checkpoint(b), 0);
+        CHECK_EQ(belay_restart(b), 1);
+        uint8_t *want = stress_copy(x, BYTES);
+        /* A version without it. */
+        CHECK_EQ(belay_begin(b), 0);
+        CHECK_EQ(belay_abort(b), 0);
+        CHECK_EQ(belay_free(b, "a"), 0);
+        a = belay_alloc(b, "other", BELAY_U8, BYTES);
+        CHECK_EQ(belay_restart_version(b, 0, BELAY_ALLOW_MISSING | BELAY_ALLOW_UNEXPECTED), 1);
+        for (uint64_t i = 0; i < 6; i++) {
+                stress_fill(a, BYTES, i + 10);
+                CHECK_EQ(belay_checkpoint(b), 0);
+                CHECK_EQ(belay_wait(b, 0, BELAY_FOREVER), 0);
+                CHECK(memcmp(x, want, BYTES) == 0);
+        }
+        free(want);
+        CHECK_EQ(belay_close(&b), 0);
+}
+
+/* Nothing intact is left: the program is told, and may then begin anew. */
+static void test_nothing_left(void)
+{
+        struct world w;
+        make_damaged(&w);
+        open_pool(&w, "restart=lazy+verify versions=1");
+        w.large[0]++;
+        CHECK_EQ(belay_restart(w.b), 1);
+        CHECK_EQ(belay_checkpoint(w.b), BELAY_E_DATA);
+        struct belay_status s = {.size = sizeof(s)};
+        CHECK_EQ(belay_status(w.b, 0, &s), 0);
+        int rc = belay_restart(w.b);
+        if (rc == 1) /* the older one; that is damaged, too, as far as this test is concerned */
+                CHECK_EQ(belay_checkpoint(w.b), 0);
+        drop(&w);
+}
+
 int main(void)
 {
         for (size_t i = 0; i < ARRAY_LEN(policies); i++) {
@@ -224,6 +274,8 @@ int main(void)
                 RUN(test_slots_stay);
                 RUN(test_changes);
                 RUN(test_damage);
+                RUN(test_left_out);
+                RUN(test_nothing_left);
         }
         return 0;
 }

@@ -146,6 +146,29 @@ static void test_lives(void)
                 }
 }
 
+/* While the next version is being copied early, the pool can be asked all the same, and nothing
+ * passes for damaged. */
+static void test_precopy(void)
+{
+        begin_pool("nvm_precopy");
+        CHECK_EQ(setenv("BELAY_PRECOPY", "immediate", 1), 0);
+        uint8_t *a = nvalloc(genid("a"), 4 << 20, 0);
+        CHECK(a != NULL);
+        for (int i = 0; i < 6; i++) {
+                memset(a, i + 1, 4 << 20);
+                CHECK_EQ(nvchkptall(), 0);
+                usleep(5000);
+                memset(a, i + 100, 4 << 20);
+                usleep(5000);
+                CHECK_EQ(nvsize(genid("a")), 4 << 20);
+        }
+        uint8_t *late = nvalloc(genid("late"), 1000, 1);
+        CHECK(late && late[0] == 0);
+        CHECK_EQ(belay_restart(nvcontext()), BELAY_E_MISMATCH); /* "late" is not in it */
+        CHECK_EQ(nvclose(), 0);
+        CHECK_EQ(unsetenv("BELAY_PRECOPY"), 0);
+}
+
 static void test_mistakes(void)
 {
         begin_pool("nvm_mistakes");
@@ -165,6 +188,7 @@ int main(void)
 {
         test_env_clean();
         RUN(test_lives);
+        RUN(test_precopy);
         RUN(test_mistakes);
         return 0;
 }

@@ -278,7 +278,7 @@ static void test_precopy_threshold(void)
 static void observe(struct forecast *f, const uint64_t *times, unsigned count)
 {
         for (unsigned i = 0; i < count; i++)
-                forecast_modified(f, times[i]);
+                forecast_modified(f, times[i], 10);
         forecast_next(f, true);
 }
 
@@ -291,19 +291,21 @@ static void test_forecast(void)
         CHECK(!forecast_over(&f, 0, 50));
         for (unsigned i = 0; i < 3; i++) { /* by number */
                 CHECK(!forecast_over(&f, three[i], 50));
-                forecast_modified(&f, three[i]);
+                forecast_modified(&f, three[i], 10);
+                forecast_modified(&f, three[i] + 5, 10); /* the same one */
         }
-        CHECK(forecast_over(&f, 301, 50));
+        CHECK(forecast_near(&f));
+        CHECK(forecast_over(&f, 306, 50));
         forecast_next(&f, true);
-        forecast_modified(&f, 100); /* by time: two have become one */
+        forecast_modified(&f, 100, 10); /* by time: two have become one */
         CHECK(!forecast_over(&f, 340, 50));
-        CHECK(forecast_over(&f, 351, 50));
+        CHECK(forecast_over(&f, 356, 50));
         /* The worse of two intervals counts. */
         forecast_next(&f, true);
-        forecast_modified(&f, 100);
+        forecast_modified(&f, 100, 10);
         CHECK(!forecast_over(&f, 110, 50));
         forecast_next(&f, true);
-        forecast_modified(&f, 100);
+        forecast_modified(&f, 100, 10);
         CHECK(forecast_over(&f, 110, 50));
 }
 

@@ -363,6 +363,7 @@ bool guard_admit(uintptr_t p, uint64_t bytes)
         while (p < end && (s = span_enter(p, end))) {
                 struct guard *g = s->guard;
                 uintptr_t next = s->high;
+                atomic_store(&s->foreign, true);
                 admit_span(s, max_u64(p, s->low), min_u64(end, next));
                 span_leave(g);
                 p = next;
