@@ -228,18 +228,32 @@ uint64_t belay_version(const struct belay *b)
 
 /* What is mapped stays held, whatever becomes of the restart: a region that it does not place shows
  * the pool as before. */
-static int settle_lazy(struct belay *b, bool restored, bool verify)
+static void settle_lazy(struct belay *b, bool restored, bool verify)
 {
         struct lazy *before = &b->lazy[b->lazy_now];
         struct lazy *next = &b->lazy[1 - b->lazy_now];
-        int rc = restored ? lazy_inherit(next, before) : lazy_inherit(before, next);
-        if (rc == 0 && restored) {
+        if (restored) {
+                lazy_inherit(next, before);
                 lazy_end(before);
                 b->lazy_now = 1 - b->lazy_now;
-        } else if (rc == 0) {
+        } else {
+                lazy_inherit(before, next);
                 lazy_end(next);
         }
-        return rc == 0 && verify ? lazy_verify(&b->lazy[b->lazy_now]) : rc;
+        if (verify)
+                lazy_verify(&b->lazy[b->lazy_now]);
+}
+
+/* Each version that is tried may lay each region. */
+static int make_lazy_room(struct belay *b, const struct restore_request *q)
+{
+        struct lazy *before = &b->lazy[b->lazy_now];
+        uint32_t tries = q->version ? 1 : pool_version_count(b->pool);
+        uint32_t count = before->count + tries * b->regions.count;
+        if (q->how == RESTART_EAGER && before->count == 0)
+                return 0;
+        int rc = lazy_room(before, count);
+        return rc ? rc : lazy_room(q->lazy, count);
 }
 
 static int restore(struct belay *b, struct restore_request *q)
@@ -247,16 +261,16 @@ static int restore(struct belay *b, struct restore_request *q)
         struct lazy *before = &b->lazy[b->lazy_now];
         q->lazy = &b->lazy[1 - b->lazy_now];
         bool unverified = lazy_stop(before, b->pool);
-        int rc = restore_version(b->pool, &b->regions, q, &b->match);
+        int rc = make_lazy_room(b, q);
+        if (rc == 0)
+                rc = restore_version(b->pool, &b->regions, q, &b->match);
         struct err_kept kept;
         err_keep(&kept);
-        int second = settle_lazy(b, rc == 1, rc == 1 ? q->how == RESTART_VERIFY : unverified);
-        if (second)
-                return second;
+        settle_lazy(b, rc == 1, rc == 1 ? q->how == RESTART_VERIFY : unverified);
         (void)err_give_back(&kept);
         /* Nothing intact is left, the program knows: what it has from now on is its own. */
         if (rc == BELAY_E_DATA)
-                before->result = 0;
+                b->lazy[b->lazy_now].result = 0;
         return rc;
 }
 

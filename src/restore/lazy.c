@@ -32,24 +32,28 @@ static void join(struct lazy *l)
         if (l->running)
                 (void)plat->thread_join(l->thread);
         l->running = false;
-        budget_free(l->budget, l->buf);
-        l->buf = NULL;
 }
 
-static int make_place(struct lazy *l, uint32_t more)
+int lazy_room(struct lazy *l, uint32_t count)
 {
-        void *p = budget_resize(l->budget, l->holds, (l->count + more) * sizeof(struct hold *),
-                                "the restart");
+        if (l->count + count <= l->capacity)
+                return 0;
+        uint32_t capacity = l->count + count;
+        void *p =
+                budget_resize(l->budget, l->holds, capacity * sizeof(struct hold *), "the restart");
         if (!p)
                 return -ENOMEM;
         l->holds = p;
-        return 0;
+        l->capacity = capacity;
+        if (!l->buf)
+                l->buf = budget_alloc(l->budget, MAX_BLOCK_BYTES, "the restart");
+        return l->buf ? 0 : -ENOMEM;
 }
 
 int lazy_place(struct lazy *l, struct pool *pool, const struct version *v, uint32_t region,
                void *to)
 {
-        int rc = make_place(l, 1);
+        int rc = lazy_room(l, 1);
         if (rc == 0)
                 rc = pool_map_region(pool, v, region, to, &l->maps, &l->holds[l->count]);
         l->count += rc == 0;
@@ -64,31 +68,26 @@ static bool has(const struct lazy *l, const char *name)
         return false;
 }
 
-int lazy_inherit(struct lazy *l, struct lazy *from)
+/* There is room. */
+void lazy_inherit(struct lazy *l, struct lazy *from)
 {
-        int rc = make_place(l, from->count + 1);
-        for (uint32_t i = 0; rc == 0 && i < from->count;) {
-                if (has(l, hold_name(from->holds[i]))) {
+        for (uint32_t i = 0; i < from->count;) {
+                if (has(l, hold_name(from->holds[i])) || lazy_room(l, 1)) {
                         i++;
                         continue;
                 }
                 l->holds[l->count++] = from->holds[i];
                 from->holds[i] = from->holds[--from->count];
         }
-        return rc;
 }
 
-int lazy_verify(struct lazy *l)
+void lazy_verify(struct lazy *l)
 {
         if (l->count == 0)
-                return 0;
-        l->buf = budget_alloc(l->budget, MAX_BLOCK_BYTES, "the restart");
-        if (!l->buf)
-                return -ENOMEM;
-        int rc = plat->thread_start(check, l, &l->thread);
-        l->running = rc == 0;
-        return rc ? err_set(rc, "the thread that verifies cannot be started: %s", code_text(rc))
-                  : 0;
+                return;
+        l->running = plat->thread_start(check, l, &l->thread) == 0;
+        if (!l->running)
+                (void)check(l); /* here and now, then */
 }
 
 static void mark_damaged(const struct lazy *l, struct pool *pool)
@@ -136,8 +135,10 @@ void lazy_end(struct lazy *l)
         for (uint32_t i = 0; i < l->count; i++)
                 hold_release(&l->holds[i]);
         budget_free(l->budget, l->holds);
+        budget_free(l->budget, l->buf);
         l->holds = NULL;
-        l->count = l->maps = 0;
+        l->buf = NULL;
+        l->count = l->capacity = l->maps = 0;
         l->result = 0;
         atomic_store(&l->stop, false);
 }

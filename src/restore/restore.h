@@ -21,7 +21,7 @@ struct hold;
 struct lazy {
         struct budget *budget;
         struct hold **holds;
-        uint32_t count;
+        uint32_t count, capacity;
         uint32_t maps;    /* mappings made                             */
         uint64_t version; /* that turned out to be damaged             */
         bool running;     /* the thread that verifies                  */
@@ -31,14 +31,16 @@ struct lazy {
         int result; /* of that thread, when it is joined         */
         char text[256];
 };
+/* Room for so many more regions: a restart that has begun must not fail for lack of memory. */
+int lazy_room(struct lazy *l, uint32_t count);
 /* Begins to verify what was laid. */
-int lazy_verify(struct lazy *l);
+void lazy_verify(struct lazy *l);
 /* Waits until all is verified. BELAY_E_DATA if something is damaged; the version is marked then. */
 int lazy_await(struct lazy *l, struct pool *pool);
 /* Stops verifying, true if it was not through; if damage was found, marks the version. */
 bool lazy_stop(struct lazy *l, struct pool *pool);
 /* Takes over the holds of regions for which it has none; no thread may be running. */
-int lazy_inherit(struct lazy *l, struct lazy *from);
+void lazy_inherit(struct lazy *l, struct lazy *from);
 /* The region's memory is no longer the pool's. */
 void lazy_forget(struct lazy *l, const char *name);
 /* No region's is. */

@@ -50,7 +50,7 @@ struct span {
         _Atomic bool stuck;        /* pages could not be opened singly; they open at the end */
         _Atomic uint32_t run;      /* captured units beside a written one to open with it    */
         _Atomic int uffd;          /* faults come from this userfaultfd; -1: from mprotect   */
-        bool early;  /* may be copied between commits: system calls say when they write to it */
+        bool early; /* may be copied between commits: system calls say when they write to it */
         _Atomic bool foreign; /* one has, since the first commit                               */
         bool whole;  /* the first write between commits opens all of it                      */
         bool always; /* protected between commits too, that is how writes are noticed        */
