@@ -90,7 +90,9 @@ int bench_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- data and scratch files ------------------------------------------------------------------ */
 
-/* Memory of the program, every page touched. NULL with a message if there is none. */
+/* Memory of the program, no page of it touched yet. NULL with a message if there is none. */
+void *bench_address_space(uint64_t bytes);
+/* The same, every page touched. */
 void *bench_memory(uint64_t bytes);
 void bench_memory_free(void *p, uint64_t bytes);
 /* Bytes that do not compress and differ in every block from those of any other seed. */

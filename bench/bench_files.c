@@ -13,7 +13,7 @@
 #define PLAIN_BYTES (16 * MIB)
 #define LANES       8u
 
-void *bench_memory(uint64_t bytes)
+void *bench_address_space(uint64_t bytes)
 {
         void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (p == MAP_FAILED) {
@@ -22,7 +22,14 @@ void *bench_memory(uint64_t bytes)
                            strerror(errno));
                 return NULL;
         }
-        memset(p, 1, bytes);
+        return p;
+}
+
+void *bench_memory(uint64_t bytes)
+{
+        void *p = bench_address_space(bytes);
+        if (p)
+                memset(p, 1, bytes);
         return p;
 }
 

@@ -339,21 +339,51 @@ static uint64_t map_slots(const struct draft *d)
         return slots;
 }
 
+#define MAP_PIECES 64u
+
+struct put_aside {
+        uint64_t offset[MAP_PIECES], bytes[MAP_PIECES];
+        uint32_t count;
+};
+
+static void give_back(struct pool *p, const struct put_aside *a)
+{
+        for (uint32_t i = 0; i < a->count; i++)
+                space_unref(&p->space, a->offset[i], a->bytes[i]);
+}
+
+/* In pieces that hold a leaf each: in one piece, torn free space would make the pool grow. */
+static int put_aside(struct pool *p, uint64_t slots, struct put_aside *a)
+{
+        uint64_t piece =
+                max_u64(div_up(leaf_length(LEAF_ENTRIES), SLOT_BYTES), div_up(slots, MAP_PIECES));
+        while (slots) {
+                uint32_t i = a->count;
+                int rc = pool_take_slots(p, min_u64(piece, slots), slots, &a->offset[i],
+                                         &a->bytes[i]);
+                if (rc)
+                        return rc;
+                a->count++;
+                slots -= a->bytes[i] / SLOT_BYTES;
+        }
+        return 0;
+}
+
 /* Small blocks move only as long as there is space for it: what the version cannot do without is
  * put aside first. */
 static int bring_along(struct draft *d)
 {
         struct pool *p = d->p;
         uint64_t left = compact_limit(p, d->v);
-        uint64_t slots = map_slots(d);
-        uint64_t offset;
-        uint64_t bytes;
-        int rc = 0;
-        if (left == 0 || pool_take_slots(p, slots, slots, &offset, &bytes))
+        struct put_aside aside = {.count = 0};
+        if (left == 0)
                 return 0;
+        if (put_aside(p, map_slots(d), &aside))
+                left = 0; /* another time */
+        int rc = 0;
         for (uint32_t i = 0; rc == 0 && left && i < d->v->region_count; i++)
                 rc = compact(p, d->v, i, d->regions[i].old, &left);
-        space_unref(&p->space, offset, bytes);
+        give_back(p, &aside);
         return rc == -ENOSPC ? 0 : rc;
 }
 

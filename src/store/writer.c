@@ -56,10 +56,17 @@ int pool_take_slots(struct pool *p, uint64_t least, uint64_t most, uint64_t *off
         uint64_t good = max_u64(least, min_u64(most, GOOD_SLOTS));
         uint64_t slot;
         uint64_t count;
-        bool taken = space_take(s, good, most, &slot, &count);
+        /* Whole runs first: what is left of a torn one becomes whole again as soon as its
+         * neighbours are given back. */
+        bool taken = space_take(s, most, most, &slot, &count) ||
+                     space_take(s, good, most, &slot, &count);
         /* Fragments are used before the file grows when they make up a good part of it. */
         if (!taken && s->free > s->slots / 8)
                 taken = space_take(s, least, most, &slot, &count);
+        if (!taken) {
+                s->scarce = 0;
+                taken = space_take(s, good, most, &slot, &count);
+        }
         if (!taken) {
                 int rc = grow(p, good);
                 taken = space_take(s, least, most, &slot, &count);
@@ -139,7 +146,10 @@ static int reap_all(struct pool *p)
  * themselves. */
 static void close_extent(struct pool *p)
 {
-        space_unref(&p->space, p->writer.extent, p->writer.room);
+        struct space *s = &p->space;
+        uint64_t scarce = s->scarce;
+        space_unref(s, p->writer.extent, p->writer.room);
+        s->scarce = scarce; /* what is left is no longer than the run it was taken from */
         p->writer.open = false;
 }
 
