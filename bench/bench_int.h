@@ -6,7 +6,8 @@
 
 #define MAX_ROWS    256
 #define MAX_PARAMS  6
-#define MAX_SAMPLES 256
+#define MAX_ROUNDS  256
+#define MAX_SAMPLES (3 * MAX_ROUNDS) /* some take several in a round */
 #define MAX_RATIOS  128
 
 struct param {

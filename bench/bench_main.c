@@ -103,8 +103,8 @@ static int set_option(struct bench_options *o, int option, const char *value)
                 o->bytes = n;
                 return 0;
         case 'r':
-                if (parse_size(value, &n) || n > MAX_SAMPLES)
-                        return bench_fail("--rounds %s: a number from 1 to %d", value, MAX_SAMPLES);
+                if (parse_size(value, &n) || n > MAX_ROUNDS)
+                        return bench_fail("--rounds %s: a number from 1 to %d", value, MAX_ROUNDS);
                 o->rounds = (unsigned)n;
                 return 0;
         default:

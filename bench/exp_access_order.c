@@ -6,9 +6,10 @@
  * or waited for in the fault handler. `adaptive+` has everything on that goes beyond it. The
  * pool has been used before, so that no run pays for its growth. The
  * time is that of the whole program, until its last version is complete. The increase is three
- * times what the median checkpoint costs: its call, and what the DISTURBED iterations after it take
- * longer than the calm ones of the same run. From one run to the next, and from one iteration to
- * the next, the speed of a shared machine changes by more than is to be measured. */
+ * times what the median checkpoint of a round costs: its call, and what the DISTURBED iterations
+ * after it take longer than the calm ones of the same run. From one run to the next, and from one
+ * iteration to the next, the speed of a shared machine changes by more than is to be measured; so
+ * the policies, which lie close together, run several times in a round, in turn. */
 #include "exp.h"
 #include "work.h"
 #include <stdlib.h>
@@ -24,6 +25,10 @@
  * order: of what a synchronous write costs, no order saves more than one iteration and the buffer,
  * 1 / FLUSH_ITERATIONS + 1 / 16. */
 #define FLUSH_ITERATIONS 1.25
+
+#define CHECKPOINTS (ITERATIONS / INTERVAL)
+#define REPEATS     3u /* of the policies, which lie close together */
+#define CLOSE       3u
 
 enum config { NONE, SYNC, ASYNC, ADAPTIVE, PLUS, FORK, CONFIGS };
 enum pattern { ASCENDING, RANDOM, DESCENDING, PATTERNS };
@@ -41,6 +46,8 @@ struct order {
         const char *pattern;
         char paper[128], plus[128];
         char pool[BENCH_PATH_BYTES], plain[BENCH_PATH_BYTES];
+        double cost[CONFIGS][REPEATS * CHECKPOINTS]; /* of the checkpoints of this round */
+        unsigned cost_count[CONFIGS];
         struct bench_row *time[CONFIGS], *increase[CONFIGS], *waits[CONFIGS], *copies[CONFIGS],
                 *avoided[CONFIGS];
 };
@@ -124,17 +131,14 @@ static double usual(const struct costs *c)
         return calm[count / 4];
 }
 
-static double increase(const struct costs *c)
+static void note_costs(struct order *a, enum config config, const struct costs *c)
 {
-        double each[ITERATIONS / INTERVAL];
-        unsigned count = 0;
         for (unsigned i = INTERVAL; i < ITERATIONS; i += INTERVAL) {
                 double cost = c->call[i - 1];
                 for (unsigned k = 0; k < DISTURBED; k++)
                         cost += c->iteration[i + k] - usual(c);
-                each[count++] = cost;
+                a->cost[config][a->cost_count[config]++] = cost;
         }
-        return work_median(each, count) * count;
 }
 
 static int run(struct order *a, enum config config)
@@ -160,7 +164,7 @@ static int run(struct order *a, enum config config)
         if (rc == 0)
                 rc = saver_wait(&s);
         bench_sample(a->time[config], (bench_now() - start) * 1e3);
-        bench_sample(a->increase[config], increase(&costs) * 1e3);
+        note_costs(a, config, &costs);
         int second = saver_close(&s);
         bench_sample(a->waits[config], (double)s.waits);
         bench_sample(a->copies[config], (double)s.cows);
@@ -170,12 +174,18 @@ static int run(struct order *a, enum config config)
 
 static int run_round(struct order *a)
 {
-        for (enum config c = NONE; c < CONFIGS; c++) {
-                int rc = run(a, c);
-                if (rc)
-                        return rc;
-        }
-        return 0;
+        static const enum config close[CLOSE] = {ASYNC, ADAPTIVE, PLUS};
+        memset(a->cost_count, 0, sizeof(a->cost_count));
+        int rc = run(a, NONE);
+        rc = rc ? rc : run(a, SYNC);
+        rc = rc ? rc : run(a, FORK);
+        for (unsigned i = 0; rc == 0 && i < REPEATS * CLOSE; i++)
+                rc = run(a, close[(i + i / CLOSE) % CLOSE]);
+        unsigned checkpoints = CHECKPOINTS;
+        for (enum config c = SYNC; rc == 0 && c < CONFIGS; c++)
+                bench_sample(a->increase[c],
+                             work_median(a->cost[c], a->cost_count[c]) * checkpoints * 1e3);
+        return rc;
 }
 
 /* The storage is as slow as makes a flush last FLUSH_ITERATIONS of this pattern. */

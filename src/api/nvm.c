@@ -103,6 +103,12 @@ static int name_of(uint64_t id, char name[BELAY_MAX_NAME + 1])
         return open_context() ? 0 : err_code();
 }
 
+static int find_variable(uint64_t id, char name[BELAY_MAX_NAME + 1], struct region **out)
+{
+        int rc = name_of(id, name);
+        return rc ? rc : registry_find(context, name, out);
+}
+
 /* The newest that is intact. Later ones carry over what has not been allocated yet, so it does not
  * matter which of them it is. Verified before it is mapped, unless nothing is to be. */
 static int choose_version(const struct version **out)
@@ -206,7 +212,7 @@ void *nvrealloc(uint64_t id, void *src, size_t size)
 {
         char name[BELAY_MAX_NAME + 1];
         struct region *r;
-        if (name_of(id, name) || registry_find(context, name, &r))
+        if (find_variable(id, name, &r))
                 return NULL;
         uint64_t row = r->desc.bytes / max_u64(r->desc.dims[0], 1);
         if (row == 0 || size % row) {
@@ -227,9 +233,7 @@ int nvdelete(uint64_t id)
 {
         char name[BELAY_MAX_NAME + 1];
         struct region *r;
-        int rc = name_of(id, name);
-        if (rc == 0)
-                rc = registry_find(context, name, &r);
+        int rc = find_variable(id, name, &r);
         if (rc)
                 return rc;
         rc = engine_drop(context->engine, name);
@@ -247,9 +251,7 @@ int nvchkptid(uint64_t id)
 {
         char name[BELAY_MAX_NAME + 1];
         struct region *r;
-        int rc = name_of(id, name);
-        if (rc == 0)
-                rc = registry_find(context, name, &r);
+        int rc = find_variable(id, name, &r);
         return rc ? rc : context_checkpoint(context, r);
 }
 

@@ -12,7 +12,7 @@
  * that finds it modified; where pages are watched singly a look watches none anew, and only what
  * was copied and is written then counts as modified.
  *
- * All calls of the program's that need the pool or the regions stop this first (wait_idle), and
+ * All calls of the program's that need the pool or the regions stop this first (engine_idle), and
  * engine_resume lets it go on. */
 #include "engine/engine_int.h"
 

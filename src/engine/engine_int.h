@@ -85,6 +85,7 @@ struct engine {
         struct epoch_stats epoch;
         struct target *plan; /* units to flush, sorted by key in the flusher */
         uint64_t plan_count, plan_capacity;
+        bool order_holds;      /* … and so far they came in that order */
         struct patch *patches; /* by region and address */
         uint64_t patch_count, patch_used, patch_capacity;
         uint8_t *block; /* where a patched block is put together */
@@ -112,8 +113,24 @@ void look(struct engine *e, uint32_t region, uint8_t mode, bool watch);
 /* Before anything is held or protected: a second thread, if there will be something to look at. */
 int look_ready(struct engine *e);
 
-/* epoch.c: all regions are the part. */
+/* capture.c: all regions are the part. */
 int part_all(struct engine *e);
+/* What the version does not have itself. */
+int carry_over(struct engine *e);
+/* It is published: names may be used again. */
+void forget_dropped(struct engine *e);
+
+/* epoch.c: from frozen to flushing, by the flusher. */
+void epoch_begin(struct engine *e, uint64_t version);
+/* From frozen to captured, and to published if it was the last part, or failed. Runs in the
+ * flusher, or in the caller with policy sync. */
+int epoch_commit(struct engine *e);
+/* Makes the outcome visible. */
+void epoch_settle(struct engine *e, int rc);
+/* The version came to nothing in the freeze or before it; returns the code for the caller. */
+int epoch_failed(struct engine *e, int rc);
+/* The draft is over. What it captured is clean from then on, if it was published. */
+void epoch_forget(struct engine *e, bool published);
 /* The thread that flushes, and helps. */
 int start_flusher(struct engine *e);
 /* Returns when all pieces are done, with the first error. */
@@ -178,6 +195,8 @@ void early_learn(struct engine *e);
 bool order_knows(const struct watch *w, uint64_t u);
 void order_keys(struct engine *e);
 void order_plan(struct engine *e);
+/* Before it: did the program write in the order that was expected? */
+void order_judge(struct engine *e);
 /* Remembers this epoch's accesses as the last ones and begins a new epoch. */
 void order_begin_epoch(struct engine *e, struct watch *w);
 

@@ -71,8 +71,7 @@ static void end_capture(struct engine *e)
         (void)raw_futex_wake(&g->ended, INT32_MAX);
 }
 
-/* The version is over. What it captured is clean from then on, if it was published. */
-static void forget_draft(struct engine *e, bool published)
+void epoch_forget(struct engine *e, bool published)
 {
         for (uint32_t i = 0; i < e->regions->count; i++) {
                 struct region *r = e->regions->list[i];
@@ -86,34 +85,16 @@ static void forget_draft(struct engine *e, bool published)
         }
 }
 
-static bool is_dropped(void *arg, const char *name)
-{
-        const struct engine *e = arg;
-        for (uint32_t i = 0; i < e->dropped_count; i++)
-                if (strcmp(e->dropped[i], name) == 0)
-                        return true;
-        return false;
-}
-
-static void forget_dropped(struct engine *e)
-{
-        for (uint32_t i = 0; i < e->dropped_count; i++)
-                budget_free(e->options.budget, e->dropped[i]);
-        budget_free(e->options.budget, e->dropped);
-        e->dropped = NULL;
-        e->dropped_count = 0;
-}
-
 /* All captured: the version is published, the marks are its. */
 static int seal(struct engine *e)
 {
-        int rc = e->carry || e->carry_once ? draft_carry(e->draft, is_dropped, e) : 0;
+        int rc = carry_over(e);
         if (rc == 0)
                 rc = draft_publish(&e->draft, &e->epoch.result);
         if (rc)
                 return rc;
         forget_dropped(e);
-        forget_draft(e, true);
+        epoch_forget(e, true);
         differ_learn(e);
         early_learn(e);
         e->lineage = e->epoch.result.version;
@@ -127,9 +108,7 @@ static int fail_text(int rc)
         return err_wrap(BELAY_E_CHECKPOINT, "no version was published, earlier ones are intact");
 }
 
-/* From frozen to captured, and to published if it was the last part, or failed. Runs in the
- * flusher, or in the caller with policy sync. */
-static int commit(struct engine *e)
+int epoch_commit(struct engine *e)
 {
         uint64_t start = plat->now_ns();
         int rc = flush(e);
@@ -145,7 +124,7 @@ static int commit(struct engine *e)
                 rc = seal(e);
         if (rc) {
                 draft_abort(&e->draft);
-                forget_draft(e, false);
+                epoch_forget(e, false);
                 rc = fail_text(rc);
         }
         const char *wrong = epoch_check(e);
@@ -155,8 +134,7 @@ static int commit(struct engine *e)
         return rc;
 }
 
-/* Makes the outcome visible. */
-static void settle(struct engine *e, int rc)
+void epoch_settle(struct engine *e, int rc)
 {
         struct pool_info info;
         pool_info(e->pool, &info);
@@ -271,14 +249,14 @@ static void *flusher(void *arg)
                 if (!e->committing)
                         break;
                 pthread_mutex_unlock(&e->lock);
-                settle(e, commit(e));
+                epoch_settle(e, epoch_commit(e));
                 pthread_mutex_lock(&e->lock);
         }
         pthread_mutex_unlock(&e->lock);
         return NULL;
 }
 
-static void wait_idle(struct engine *e)
+void engine_idle(struct engine *e)
 {
         pthread_mutex_lock(&e->lock);
         atomic_store(&e->early.hush, true);
@@ -309,7 +287,7 @@ int start_flusher(struct engine *e)
         return 0;
 }
 
-static void begin(struct engine *e, uint64_t version)
+void epoch_begin(struct engine *e, uint64_t version)
 {
         pthread_mutex_lock(&e->lock);
         e->last = (struct version_status){.version = version, .state = STATE_FLUSHING};
@@ -319,7 +297,7 @@ static void begin(struct engine *e, uint64_t version)
         pthread_mutex_unlock(&e->lock);
 }
 
-static int freeze_failed(struct engine *e, int rc)
+int epoch_failed(struct engine *e, int rc)
 {
         bool frozen = atomic_load(&e->tracker.guard.committing);
         rc = fail_text(rc);
@@ -328,239 +306,14 @@ static int freeze_failed(struct engine *e, int rc)
                 end_capture(e);
         }
         draft_abort(&e->draft);
-        forget_draft(e, false);
+        epoch_forget(e, false);
         e->last.version = 0;
-        settle(e, rc);
+        epoch_settle(e, rc);
         return rc;
 }
 
-/* ---- a version, in one part or several ---------------------------------------------------------
+/* ---- what the program sees of it ----------------------------------------------------------------
  */
-
-static int begin_version(struct engine *e)
-{
-        int rc = engine_whole(e);
-        if (rc)
-                return rc;
-        wait_idle(e);
-        e->epoch = (struct epoch_stats){.version = 0};
-        e->expected = (struct diff_work){.written = 0};
-        e->expected_full = 0;
-        e->look_ns = e->look_bytes = 0;
-        e->blocked_ns = 0;
-        e->frozen_ns = plat->now_ns();
-        bool threads = e->options.policy != POLICY_SYNC || e->options.precopy != PRECOPY_OFF;
-        rc = threads ? start_flusher(e) : 0;
-        early_interval(e);
-        if (rc == 0 && !e->early.draft)
-                rc = draft_begin(e->pool, &e->draft);
-        return rc ? freeze_failed(e, rc) : 0;
-}
-
-static int part_room(struct engine *e, uint32_t count)
-{
-        if (count <= e->part_capacity)
-                return 0;
-        uint32_t capacity = max_u64(count + count / 4, 16) & UINT32_MAX;
-        void *p = budget_resize(e->options.budget, e->part, capacity * sizeof(*e->part),
-                                "the region table");
-        if (!p)
-                return -ENOMEM;
-        e->part = p;
-        e->part_capacity = capacity;
-        return 0;
-}
-
-/* Freezes what is in e->part, and has it flushed. */
-static int capture_part(struct engine *e, bool last)
-{
-        e->frozen_ns = plat->now_ns();
-        e->last_part = last;
-        int rc = freeze(e);
-        if (rc)
-                return freeze_failed(e, rc);
-        uint64_t number = draft_number(e->draft);
-        if (e->options.policy != POLICY_SYNC) {
-                begin(e, number);
-                return 0;
-        }
-        e->last = (struct version_status){.version = number, .state = STATE_FLUSHING};
-        rc = commit(e);
-        e->blocked_ns += plat->now_ns() - e->frozen_ns;
-        settle(e, rc);
-        return rc;
-}
-
-int part_all(struct engine *e)
-{
-        int rc = part_room(e, e->regions->count);
-        for (uint32_t i = 0; rc == 0 && i < e->regions->count; i++)
-                e->part[i] = e->regions->list[i];
-        e->part_count = rc ? 0 : e->regions->count;
-        return rc;
-}
-
-/* Regions that are not in the version yet. */
-static int capture_rest(struct engine *e)
-{
-        bool pieces = e->open;
-        e->open = false;
-        if (e->early.draft)
-                return capture_part(e, true);
-        int rc = part_room(e, e->regions->count);
-        if (rc)
-                return freeze_failed(e, rc);
-        e->part_count = 0;
-        for (uint32_t i = 0; i < e->regions->count; i++) {
-                struct region *r = e->regions->list[i];
-                /* One that was freed and made again is in it as it was before. */
-                if (!r->in_draft && !(pieces && draft_knows(e->draft, r->desc.name)))
-                        e->part[e->part_count++] = r;
-        }
-        return capture_part(e, true);
-}
-
-int engine_checkpoint(struct engine *e, uint64_t *version)
-{
-        int rc = begin_version(e);
-        if (rc)
-                return rc;
-        uint64_t number = draft_number(e->draft);
-        e->carry_once = false;
-        rc = capture_rest(e);
-        if (rc == 0)
-                *version = number;
-        return rc;
-}
-
-int engine_checkpoint_one(struct engine *e, struct region *r, uint64_t *version)
-{
-        int rc = engine_whole(e);
-        if (rc)
-                return rc;
-        wait_idle(e);
-        early_drop(e);
-        rc = begin_version(e);
-        if (rc == 0 && part_room(e, 1))
-                rc = freeze_failed(e, -ENOMEM);
-        if (rc)
-                return rc;
-        uint64_t number = draft_number(e->draft);
-        e->carry_once = true;
-        e->part[0] = r;
-        e->part_count = 1;
-        rc = capture_part(e, true);
-        if (rc == 0)
-                *version = number;
-        return rc;
-}
-
-void engine_carry(struct engine *e, bool carry)
-{
-        e->carry = carry;
-}
-
-int engine_drop(struct engine *e, const char *name)
-{
-        struct budget *budget = e->options.budget;
-        size_t bytes = strlen(name) + 1;
-        wait_idle(e);
-        void *list = budget_resize(budget, e->dropped, (e->dropped_count + 1) * sizeof(char *),
-                                   "a name");
-        if (list)
-                e->dropped = list;
-        char *copy = list ? budget_alloc(budget, bytes, "a name") : NULL;
-        engine_resume(e);
-        if (!copy)
-                return -ENOMEM;
-        memcpy(copy, name, bytes);
-        e->dropped[e->dropped_count++] = copy;
-        return 0;
-}
-
-int engine_whole(const struct engine *e)
-{
-        return e->open ? err_set(-EBUSY, "a checkpoint was begun piece by piece: end or abort it")
-                       : 0;
-}
-
-int engine_begun(const struct engine *e)
-{
-        return e->open ? 0 : err_set(-EINVAL, "no checkpoint was begun");
-}
-
-int engine_begin(struct engine *e)
-{
-        int rc = engine_whole(e);
-        if (rc)
-                return rc;
-        wait_idle(e);
-        early_drop(e);
-        e->carry_once = false;
-        rc = begin_version(e);
-        if (rc)
-                return rc;
-        pthread_mutex_lock(&e->lock);
-        e->last =
-                (struct version_status){.version = draft_number(e->draft), .state = STATE_FLUSHING};
-        pthread_mutex_unlock(&e->lock);
-        e->open = true;
-        return 0;
-}
-
-/* The part before is captured; if that failed, so has the version. */
-static int still_open(struct engine *e)
-{
-        int rc = engine_begun(e);
-        if (rc)
-                return rc;
-        wait_idle(e);
-        return e->draft ? 0 : err_restore(e->last.code, e->last.text);
-}
-
-int engine_add(struct engine *e, struct region *r)
-{
-        int rc = still_open(e);
-        if (rc)
-                return rc;
-        if (r->in_draft || draft_knows(e->draft, r->desc.name))
-                return err_set(-EEXIST, "region '%s' is in this version already", r->desc.name);
-        rc = part_room(e, 1);
-        if (rc)
-                return freeze_failed(e, rc);
-        e->part[0] = r;
-        e->part_count = 1;
-        return capture_part(e, false);
-}
-
-int engine_end(struct engine *e, uint64_t *version)
-{
-        int rc = still_open(e);
-        if (rc) {
-                e->open = false;
-                return rc;
-        }
-        uint64_t number = draft_number(e->draft);
-        rc = capture_rest(e);
-        if (rc == 0)
-                *version = number;
-        return rc;
-}
-
-int engine_abort(struct engine *e)
-{
-        int rc = engine_begun(e);
-        if (rc)
-                return rc;
-        wait_idle(e);
-        draft_abort(&e->draft);
-        forget_draft(e, false);
-        e->open = false;
-        pthread_mutex_lock(&e->lock);
-        e->last = (struct version_status){.state = STATE_NONE};
-        pthread_mutex_unlock(&e->lock);
-        return 0;
-}
 
 int engine_wait(struct engine *e, uint64_t version, uint64_t timeout_ns)
 {
@@ -639,7 +392,7 @@ int engine_here(const struct engine *e)
 
 int engine_watch(struct engine *e, struct region *r)
 {
-        wait_idle(e);
+        engine_idle(e);
         early_drop(e);
         int rc = tracker_watch(&e->tracker, r);
         if (rc == 0)
@@ -649,7 +402,7 @@ int engine_watch(struct engine *e, struct region *r)
 
 void engine_release(struct engine *e, struct region *r)
 {
-        wait_idle(e);
+        engine_idle(e);
         early_drop(e);
         tracker_unwatch(&e->tracker, r);
 }
@@ -661,18 +414,8 @@ void engine_forget(struct engine *e)
 
 void engine_still(struct engine *e)
 {
-        wait_idle(e);
+        engine_idle(e);
         early_drop(e);
-}
-
-bool engine_dropped(struct engine *e, const char *name)
-{
-        return is_dropped(e, name);
-}
-
-void engine_idle(struct engine *e)
-{
-        wait_idle(e);
 }
 
 /* ---- life
@@ -714,7 +457,7 @@ void engine_delete(struct engine **engine)
         *engine = NULL;
         if (!e)
                 return;
-        wait_idle(e);
+        engine_idle(e);
         early_drop(e);
         if (e->open)
                 (void)engine_abort(e);

@@ -130,6 +130,7 @@ static int collect(struct engine *e)
 {
         if (draft_base(e->draft) != e->lineage || e->lineage == 0)
                 tracker_forget(&e->tracker);
+        order_judge(e);
         for (uint32_t i = 0; i < e->part_count; i++) {
                 struct watch *w = e->part[i]->watch;
                 patch_carry(w);

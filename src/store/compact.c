@@ -108,7 +108,10 @@ int compact(struct pool *p, const struct version *v, uint32_t region,
 uint64_t compact_limit(const struct pool *p, const struct version *v)
 {
         uint64_t used = (p->space.slots - p->space.free) * SLOT_BYTES;
-        if (used <= ENOUGH * v->data_bytes + SLACK_BYTES)
+        bool small = false;
+        for (uint32_t i = 0; i < v->region_count; i++)
+                small = small || is_small(&v->regions[i].desc);
+        if (!small || used <= ENOUGH * v->data_bytes + SLACK_BYTES)
                 return 0;
         return max_u64(v->data_bytes / PART, LEAST_BYTES);
 }

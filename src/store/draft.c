@@ -329,22 +329,39 @@ static int finish_leaf(struct draft *d, uint32_t region, uint64_t i)
         return 0;
 }
 
-/* Slots that the map and the manifest take at most. */
-static uint64_t map_slots(const struct draft *d)
-{
-        uint64_t slots = div_up(d->manifest_bytes, SLOT_BYTES);
-        for (uint32_t i = 0; i < d->v->region_count; i++)
-                slots += region_leaves(&d->v->regions[i].desc) *
-                         div_up(leaf_length(LEAF_ENTRIES), SLOT_BYTES);
-        return slots;
-}
+#define PIECES 64u
 
-#define MAP_PIECES 64u
-
+/* What the version cannot do without: its map and its manifest. */
 struct put_aside {
-        uint64_t offset[MAP_PIECES], bytes[MAP_PIECES];
+        uint64_t offset[PIECES], bytes[PIECES];
         uint32_t count;
 };
+
+static int take_aside(struct pool *p, uint64_t least, uint64_t most, struct put_aside *a)
+{
+        int rc = pool_take_slots(p, least, most, &a->offset[a->count], &a->bytes[a->count]);
+        a->count += rc == 0;
+        return rc;
+}
+
+/* The map in pieces that hold whole leaves: in one piece, torn free space would make the pool grow.
+ */
+static int put_aside(struct draft *d, struct put_aside *a)
+{
+        uint64_t leaf = div_up(leaf_length(LEAF_ENTRIES), SLOT_BYTES);
+        uint64_t slots = d->manifest_room / SLOT_BYTES;
+        uint64_t leaves = 0;
+        for (uint32_t i = 0; i < d->v->region_count; i++)
+                leaves += region_leaves(&d->v->regions[i].desc);
+        int rc = take_aside(d->p, slots, slots, a);
+        uint64_t least = leaf * div_up(leaves, PIECES - 1);
+        while (rc == 0 && leaves) {
+                rc = take_aside(d->p, min_u64(least, leaves * leaf), leaves * leaf, a);
+                if (rc == 0)
+                        leaves -= a->bytes[a->count - 1] / SLOT_BYTES / leaf;
+        }
+        return rc;
+}
 
 static void give_back(struct pool *p, const struct put_aside *a)
 {
@@ -352,25 +369,7 @@ static void give_back(struct pool *p, const struct put_aside *a)
                 space_unref(&p->space, a->offset[i], a->bytes[i]);
 }
 
-/* In pieces that hold a leaf each: in one piece, torn free space would make the pool grow. */
-static int put_aside(struct pool *p, uint64_t slots, struct put_aside *a)
-{
-        uint64_t piece =
-                max_u64(div_up(leaf_length(LEAF_ENTRIES), SLOT_BYTES), div_up(slots, MAP_PIECES));
-        while (slots) {
-                uint32_t i = a->count;
-                int rc = pool_take_slots(p, min_u64(piece, slots), slots, &a->offset[i],
-                                         &a->bytes[i]);
-                if (rc)
-                        return rc;
-                a->count++;
-                slots -= a->bytes[i] / SLOT_BYTES;
-        }
-        return 0;
-}
-
-/* Small blocks move only as long as there is space for it: what the version cannot do without is
- * put aside first. */
+/* Small blocks move only as long as there is space for it. */
 static int bring_along(struct draft *d)
 {
         struct pool *p = d->p;
@@ -378,7 +377,7 @@ static int bring_along(struct draft *d)
         struct put_aside aside = {.count = 0};
         if (left == 0)
                 return 0;
-        if (put_aside(p, map_slots(d), &aside))
+        if (put_aside(d, &aside))
                 left = 0; /* another time */
         int rc = 0;
         for (uint32_t i = 0; rc == 0 && left && i < d->v->region_count; i++)

@@ -9,6 +9,8 @@
 #include "store/store_int.h"
 #include <errno.h>
 
+#define LONG_RUN 4096u /* slots; whatever was scarce, it is looked for again */
+
 int space_extend(struct space *s, uint64_t slots)
 {
         if (slots > s->capacity) {
@@ -53,13 +55,29 @@ void space_ref(struct space *s, uint64_t offset, uint64_t bytes)
                         s->free--;
 }
 
+/* Is there now a free run of `least` slots that has some of [first, end) in it? */
+static bool has_run(const struct space *s, uint64_t first, uint64_t end, uint64_t least)
+{
+        uint64_t i = first;
+        while (i > 0 && first - i < least && s->refs[i - 1] == 0)
+                i--;
+        uint64_t run = 0;
+        for (; i < s->slots && run < least && (i < end || s->refs[i] == 0); i++)
+                run = s->refs[i] ? 0 : run + 1;
+        return run >= least;
+}
+
+/* Slots come back a few at a time, and a search of the whole pool after each would cost more than
+ * all else: what is scarce stays so until a run is long enough. */
 void space_unref(struct space *s, uint64_t offset, uint64_t bytes)
 {
-        for (uint64_t i = offset / SLOT_BYTES; i < div_up(offset + bytes, SLOT_BYTES); i++)
-                if (--s->refs[i] == 0) {
-                        s->free++;
-                        s->scarce = 0;
-                }
+        uint64_t first = offset / SLOT_BYTES;
+        uint64_t end = div_up(offset + bytes, SLOT_BYTES);
+        uint64_t before = s->free;
+        for (uint64_t i = first; i < end; i++)
+                s->free += --s->refs[i] == 0;
+        if (s->scarce && s->free > before && has_run(s, first, end, min_u64(s->scarce, LONG_RUN)))
+                s->scarce = 0;
 }
 
 /* First free run of at least `least` slots in [from, to). */

@@ -72,7 +72,7 @@ struct space {
         uint64_t capacity; /* slots that refs has room for                                       */
         uint64_t free;     /* slots with no reference                                            */
         uint64_t cursor;   /* where the last search ended                                        */
-        uint64_t scarce;   /* no free run of so many slots is known to exist; 0: look for one    */
+        uint64_t scarce;   /* no free run of at least this many slots exists; 0: unknown         */
 };
 int space_extend(struct space *s, uint64_t slots);
 void space_delete(struct space *s);

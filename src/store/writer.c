@@ -64,10 +64,6 @@ int pool_take_slots(struct pool *p, uint64_t least, uint64_t most, uint64_t *off
         if (!taken && s->free > s->slots / 8)
                 taken = space_take(s, least, most, &slot, &count);
         if (!taken) {
-                s->scarce = 0;
-                taken = space_take(s, good, most, &slot, &count);
-        }
-        if (!taken) {
                 int rc = grow(p, good);
                 taken = space_take(s, least, most, &slot, &count);
                 if (!taken && rc == -ENOSPC && good > least) {
@@ -146,10 +142,7 @@ static int reap_all(struct pool *p)
  * themselves. */
 static void close_extent(struct pool *p)
 {
-        struct space *s = &p->space;
-        uint64_t scarce = s->scarce;
-        space_unref(s, p->writer.extent, p->writer.room);
-        s->scarce = scarce; /* what is left is no longer than the run it was taken from */
+        space_unref(&p->space, p->writer.extent, p->writer.room);
         p->writer.open = false;
 }
 

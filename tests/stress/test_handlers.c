@@ -443,6 +443,39 @@ static void test_deaf_refused(void)
         end(&w);
 }
 
+/* Memory that cannot be read any more raises the signal of a trapped page for ever: it is the
+ * program's, who gets it. */
+static void test_unreadable(void)
+{
+        for (int t = 0; t < 3; t++) {
+                char options[128];
+                int fd = memfd_create("state", 0);
+                CHECK_EQ(ftruncate(fd, BYTES), 0);
+                uint8_t *p = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+                CHECK(p != MAP_FAILED);
+                stress_fill(p, BYTES, 1);
+                snprintf(options, sizeof(options), "policy=adaptive unit=64KiB %s", trackers[t]);
+                struct belay *b = stress_open(stress_pool("unreadable"), options);
+                CHECK_EQ(belay_attach(b, "x", BELAY_U8, BYTES, p), 0);
+                for (int i = 0; i < 3; i++) {
+                        CHECK_EQ(belay_checkpoint(b), 0);
+                        CHECK_EQ(belay_wait(b, 0, BELAY_FOREVER), 0);
+                }
+                CHECK(signal(SIGBUS, jump_out) == SIG_DFL);
+                CHECK_EQ(ftruncate(fd, BYTES / 2), 0);
+                jumps = 0;
+                if (sigsetjmp(escape, 1) == 0)
+                        stress_poke(p, BYTES - 1, 1);
+                CHECK_EQ(jumps, 1);
+                CHECK_EQ(ftruncate(fd, BYTES), 0);
+                CHECK(signal(SIGBUS, SIG_DFL) == jump_out);
+                CHECK_EQ(belay_detach(b, "x"), 0);
+                CHECK_EQ(belay_close(&b), 0);
+                CHECK_EQ(munmap(p, BYTES), 0);
+                CHECK_EQ(close(fd), 0);
+        }
+}
+
 int main(int argc, char **argv)
 {
         self = argv[0];
@@ -458,6 +491,7 @@ int main(int argc, char **argv)
         RUN(test_past_the_library);
         RUN(test_vfork);
         RUN(test_default);
+        RUN(test_unreadable);
         RUN(test_masks);
         RUN(test_inherited);
         RUN(test_deaf);

@@ -35,6 +35,31 @@ static void test_take(void)
         CHECK_EQ(budget.used, 0);
 }
 
+/* What was looked for in vain is looked for again as soon as a run is long enough, in whatever
+ * pieces it came back. */
+static void test_scarce(void)
+{
+        struct space s = {.budget = &budget};
+        uint64_t slot;
+        uint64_t count;
+        CHECK_EQ(space_extend(&s, 64), 0);
+        CHECK(space_take(&s, 64, 64, &slot, &count));
+        space_unref(&s, 10 * SLOT_BYTES, SLOT_BYTES);
+        space_unref(&s, 20 * SLOT_BYTES, 3 * SLOT_BYTES);
+        CHECK(!space_take(&s, 4, 4, &slot, &count));
+        CHECK_EQ(s.scarce, 4);
+        space_unref(&s, 30 * SLOT_BYTES, 3 * SLOT_BYTES);
+        space_unref(&s, 12 * SLOT_BYTES, 2 * SLOT_BYTES);
+        CHECK_EQ(s.scarce, 4);
+        CHECK(!space_take(&s, 5, 5, &slot, &count));
+        space_unref(&s, 11 * SLOT_BYTES, SLOT_BYTES);
+        CHECK_EQ(s.scarce, 0);
+        CHECK(space_take(&s, 4, 9, &slot, &count));
+        CHECK_EQ(slot, 10);
+        CHECK_EQ(count, 4);
+        space_delete(&s);
+}
+
 /* A run that straddles the cursor is one run. */
 static void test_straddle(void)
 {
@@ -96,6 +121,7 @@ static void test_budget(void)
 int main(void)
 {
         RUN(test_take);
+        RUN(test_scarce);
         RUN(test_straddle);
         RUN(test_share);
         RUN(test_budget);

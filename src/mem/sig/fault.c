@@ -7,8 +7,9 @@
 #include <errno.h>
 #include <sys/syscall.h>
 
-#define HOLD_NS 100000u   /* a freeze takes milliseconds */
-#define WAIT_NS 50000000u /* then look again; a lost wake-up costs at most this */
+#define HOLD_NS     100000u   /* a freeze takes milliseconds */
+#define MOST_FAULTS 1000u     /* of one thread at one address, with nothing held in between */
+#define WAIT_NS     50000000u /* then look again; a lost wake-up costs at most this */
 
 _Atomic(struct span_table *) span_table_now;
 _Atomic uint32_t span_table_readers;
@@ -310,6 +311,7 @@ void guard_hold(struct guard *g)
 
 void guard_release(struct guard *g)
 {
+        atomic_fetch_add(&g->held, 1);
         atomic_store(&g->freezing, 0);
         (void)raw_futex_wake(&g->freezing, INT32_MAX);
 }
@@ -385,6 +387,21 @@ static bool just_changed(void)
         return true;
 }
 
+/* A page of a mapped file that cannot be read raises the same signal as a trap, again and again. A
+ * page that was opened traps at most a few times before something is held for a freeze or a look,
+ * and watched again. */
+static bool is_endless(const struct guard *g, uintptr_t address)
+{
+        static _Thread_local uintptr_t last __attribute__((tls_model("initial-exec")));
+        static _Thread_local uint32_t held __attribute__((tls_model("initial-exec")));
+        static _Thread_local uint32_t times __attribute__((tls_model("initial-exec")));
+        uint32_t now = atomic_load(&g->held);
+        times = address == last && now == held && times <= MOST_FAULTS ? times + 1 : 0;
+        last = address;
+        held = now;
+        return times > MOST_FAULTS;
+}
+
 bool guard_fault(uintptr_t address, bool bus)
 {
         struct span *s = span_enter(address, address + 1);
@@ -392,12 +409,12 @@ bool guard_fault(uintptr_t address, bool bus)
                 return just_changed();
         struct guard *g = s->guard;
         bool trapped = atomic_load(&s->uffd) >= 0;
-        bool ours = bus == trapped;
+        bool ours = bus == trapped && !(bus && is_endless(g, address));
         if (ours)
                 admit_span(s, address, address + 1);
         /* The program protected its own memory, which a checkpoint undoes: with mprotect as a trap
          * that comes by itself. */
-        else if (trapped && s->guard->committing)
+        else if (!bus && trapped && s->guard->committing)
                 ours = raw_mprotect(s->low, s->high - s->low, true) == 0;
         span_leave(g);
         return ours || just_changed();

@@ -60,6 +60,7 @@ struct guard {
         _Atomic bool committing;
         bool in_turn; /* copies are staged when it is their unit's turn: no stack of them    */
         _Atomic uint32_t freezing; /* the thread that freezes: others wait before they enter; 0  */
+        _Atomic uint32_t held;     /* how many times guard_release was called                 */
         _Atomic uint32_t inside;   /* handlers at work: spans and slots may not go away       */
         uint32_t family;           /* of the process that made it                             */
         uint8_t *slots;

@@ -1,0 +1,125 @@
+/* What an epoch tells about the order of writes: all of its times, or none, as long as they say the
+ * same as those before. */
+#include "check.h"
+#include "engine/engine_int.h"
+#include <stdlib.h>
+
+#define UNITS 64u
+
+/* One region, every unit dirty, with times of an epoch before: unit u at (u + 1) ms. */
+struct world {
+        struct engine e;
+        struct region region, *part[1];
+        struct watch w;
+        _Atomic uint32_t state[UNITS];
+        _Atomic uint8_t access[UNITS], written[UNITS];
+        _Atomic uint64_t when[UNITS];
+        uint8_t dirty[UNITS], last_access[UNITS], hot[UNITS], tried[UNITS], rest[UNITS],
+                mode[UNITS];
+        uint64_t last_when[UNITS];
+};
+
+#define MS      UINT64_C(1000000)
+#define FROZEN  (1000 * MS)
+#define DELAYED (30 * MS)
+
+static struct world *new_world(void)
+{
+        struct world *w = calloc(1, sizeof(*w));
+        CHECK(w != NULL);
+        w->w.span.units = UNITS;
+        w->w.span.state = w->state;
+        w->w.span.access = w->access;
+        w->w.span.written = w->written;
+        w->w.span.when_ns = w->when;
+        w->w.dirty = w->dirty;
+        w->w.last_access = w->last_access;
+        w->w.last_when_ns = w->last_when;
+        w->w.hot = w->hot;
+        w->w.tried = w->tried;
+        w->w.rest = w->rest;
+        w->w.mode = w->mode;
+        w->w.frozen_ns = FROZEN;
+        w->region.watch = &w->w;
+        w->part[0] = &w->region;
+        w->e.part = w->part;
+        w->e.part_count = 1;
+        w->e.frozen_ns = 2 * FROZEN;
+        for (uint64_t u = 0; u < UNITS; u++) {
+                w->dirty[u] = 1;
+                w->last_access[u] = ACCESS_COW;
+                w->last_when[u] = (u + 1) * MS;
+        }
+        return w;
+}
+
+static void see(struct world *w, uint64_t u, uint64_t when_ns)
+{
+        atomic_store(&w->access[u], ACCESS_COW);
+        atomic_store(&w->when[u], FROZEN + when_ns);
+}
+
+static void next_epoch(struct world *w)
+{
+        order_judge(&w->e);
+        order_begin_epoch(&w->e, &w->w);
+}
+
+/* Half of the units meet a fault, later than the time before, in the same order: what is known of
+ * the others would not compare with theirs. */
+static void test_some_as_expected(void)
+{
+        struct world *w = new_world();
+        for (uint64_t u = UNITS / 2; u < UNITS; u++)
+                see(w, u, (u + 1) * MS + DELAYED);
+        next_epoch(w);
+        for (uint64_t u = 0; u < UNITS; u++)
+                CHECK_EQ(w->last_when[u], (u + 1) * MS);
+        free(w);
+}
+
+/* In another order: they tell something. */
+static void test_some_otherwise(void)
+{
+        struct world *w = new_world();
+        for (uint64_t u = UNITS / 2; u < UNITS; u++)
+                see(w, u, (UNITS - u) * MS);
+        next_epoch(w);
+        for (uint64_t u = 0; u < UNITS; u++)
+                CHECK_EQ(w->last_when[u], (u < UNITS / 2 ? u + 1 : UNITS - u) * MS);
+        free(w);
+}
+
+static void test_all(void)
+{
+        struct world *w = new_world();
+        for (uint64_t u = 0; u < UNITS; u++)
+                see(w, u, (u + 1) * MS + DELAYED);
+        next_epoch(w);
+        for (uint64_t u = 0; u < UNITS; u++)
+                CHECK_EQ(w->last_when[u], (u + 1) * MS + DELAYED);
+        free(w);
+}
+
+/* Of a unit that was not known before, the time is taken in any case. */
+static void test_new(void)
+{
+        struct world *w = new_world();
+        w->last_access[40] = ACCESS_NONE;
+        for (uint64_t u = UNITS / 2; u < UNITS; u++)
+                see(w, u, (u + 1) * MS + DELAYED);
+        next_epoch(w);
+        CHECK_EQ(w->last_when[40], 41 * MS + DELAYED);
+        CHECK_EQ(w->last_when[41], 42 * MS);
+        CHECK(order_knows(&w->w, 40));
+        free(w);
+}
+
+int main(void)
+{
+        RUN(test_some_as_expected);
+        RUN(test_some_otherwise);
+        RUN(test_all);
+        RUN(test_new);
+        return 0;
+}
