@@ -290,13 +290,23 @@ static bool is_near(const struct engine *e)
         return false;
 }
 
+/* One of them is when copying begins. */
+static uint64_t next_look(const struct engine *e)
+{
+        const struct early *y = &e->early;
+        uint64_t now = plat->now_ns();
+        uint64_t next = now + max_u64(step_ns(e) / (is_near(e) ? CLOSER : 1), LEAST_NS);
+        uint64_t threshold = y->begun_ns + y->threshold_ns;
+        return threshold > now && e->options.precopy != PRECOPY_IMMEDIATE ? min_u64(next, threshold)
+                                                                          : next;
+}
+
 /* The flusher, between commits; the lock is not held. */
 void early_step(struct engine *e)
 {
         look_around(e);
         int rc = copy_due(e);
-        e->early.next_ns =
-                plat->now_ns() + max_u64(step_ns(e) / (is_near(e) ? CLOSER : 1), LEAST_NS);
+        e->early.next_ns = next_look(e);
         if (rc == 0 && !e->early.failed)
                 return;
         /* The checkpoint will say what is wrong, if it still is. */
@@ -359,6 +369,14 @@ void early_interval(struct engine *e)
         }
 }
 
+/* No interval is quite like the one before. Where it is known which modification is the last, to
+ * begin somewhat early costs nothing. */
+static uint64_t margin_ns(const struct engine *e)
+{
+        unsigned looks = e->options.precopy == PRECOPY_PREDICTED ? 3 : 1;
+        return looks * e->early.interval_ns / LOOKS;
+}
+
 /* A version is published. What it took is what the next will take. */
 void early_learn(struct engine *e)
 {
@@ -368,6 +386,7 @@ void early_learn(struct engine *e)
         if (r->data_bytes > 0)
                 y->ns_per_byte = ns / (double)r->data_bytes;
         y->threshold_ns = precopy_threshold(y->interval_ns, (double)r->data_bytes, y->ns_per_byte);
+        y->threshold_ns -= min_u64(y->threshold_ns, margin_ns(e));
         e->epoch.early_missed = y->missed;
         y->busy_ns = y->missed = 0;
         y->draft = y->failed = false;
