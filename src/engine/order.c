@@ -1,4 +1,5 @@
-/* order.c: in which order units are flushed: as the program wrote them first in the epoch before.
+/* order.c: in which order units are flushed: as the program wrote them first in the epoch before,
+ * or in the last one that told something else.
  *
  * The paper (Algorithm 4) puts units whose first write had to wait before those that were copied,
  * and those before the ones that were flushed in time. What kind of write a unit meets depends on

@@ -56,23 +56,16 @@ static void test_growth(void)
         }
 }
 
-/* In a pool that may not grow, versions go on for longer than without moving (65), and one that
- * failed is not the end of it. */
+/* A pool that may not grow has room for all versions; without moving blocks together it is full
+ * after 66, and after 74 when that takes the space that the version itself needs. */
 static void test_limit(void)
 {
         struct world w;
-        int first = 0;
-        int later = 0;
         begin(&w, "media=file versions=2 limit=24MiB");
         for (int v = 0; v < 100; v++) {
                 change(&w, BYTES / 128 / 50);
-                int rc = belay_checkpoint(w.b);
-                CHECK(rc == 0 || rc == BELAY_E_CHECKPOINT);
-                first = rc && !first ? v : first;
-                later += rc == 0 && first;
+                CHECK_EQ(belay_checkpoint(w.b), 0);
         }
-        printf("  the first that failed is %d, %d after it did not\n", first, later);
-        CHECK(first == 0 || first >= 65);
         CHECK_EQ(belay_close(&w.b), 0);
 }
 
