@@ -148,18 +148,53 @@ static bool can_watch(const struct region *r)
         return r->watch && r->watch->ops->traps;
 }
 
-static void look_around(struct engine *e)
+/* At all but one that is just being copied, if any. */
+static void look_around(struct engine *e, const struct watch *but)
 {
         uint64_t now = since(e);
         for (uint32_t i = 0; i < e->regions->count && !hushed(e); i++) {
                 struct region *r = e->regions->list[i];
-                if (!can_watch(r))
+                if (!can_watch(r) || r->watch == but)
                         continue;
                 bool modified = r->watch->ops->take ? look_at_pages(e, r->watch, false)
                                                     : look_at_faults(e, r->watch, false);
                 if (modified)
                         forecast_modified(&r->watch->forecast, now, step_ns(e) / 2);
         }
+}
+
+/* Chunks can be looked at closely: it costs a fault only if they are modified. */
+static bool is_near(const struct engine *e)
+{
+        bool predicts = e->options.precopy == PRECOPY_PREDICTED;
+        for (uint32_t i = 0; predicts && i < e->regions->count; i++) {
+                const struct watch *w = e->regions->list[i]->watch;
+                if (w && w->span.whole && forecast_near(&w->forecast) &&
+                    since(e) >= e->early.threshold_ns)
+                        return true;
+        }
+        return false;
+}
+
+/* One of them is when copying begins. */
+static uint64_t next_look(const struct engine *e)
+{
+        const struct early *y = &e->early;
+        uint64_t now = plat->now_ns();
+        uint64_t next = now + max_u64(step_ns(e) / (is_near(e) ? CLOSER : 1), LEAST_NS);
+        uint64_t threshold = y->begun_ns + y->threshold_ns;
+        return threshold > now && e->options.precopy != PRECOPY_IMMEDIATE ? min_u64(next, threshold)
+                                                                          : next;
+}
+
+/* Copying takes long where memory is slow, and looks come as often all the same: what is modified
+ * meanwhile has to be counted. */
+static void look_if_time(struct engine *e, const struct watch *but)
+{
+        if (plat->now_ns() < e->early.next_ns)
+                return;
+        look_around(e, but);
+        e->early.next_ns = next_look(e);
 }
 
 /* ---- copying ----------------------------------------------------------------------------------
@@ -181,15 +216,17 @@ static int begin_draft(struct engine *e)
 }
 
 /* With a rate of its own: sleeps until so much may have been written. */
-static void pace(struct engine *e, uint64_t bytes)
+static void pace(struct engine *e, const struct watch *w, uint64_t bytes)
 {
         uint64_t rate = e->options.precopy_rate;
         if (rate == 0)
                 return;
         e->early.free_ns =
                 max_u64(e->early.free_ns, plat->now_ns()) + bytes * UINT64_C(1000000000) / rate;
-        for (uint64_t now; !hushed(e) && (now = plat->now_ns()) < e->early.free_ns;)
+        for (uint64_t now; !hushed(e) && (now = plat->now_ns()) < e->early.free_ns;) {
                 plat->sleep_ns(min_u64(e->early.free_ns - now, PATIENCE_NS));
+                look_if_time(e, w);
+        }
 }
 
 /* What is put again gives its slot back: nothing may be on its way there. */
@@ -233,7 +270,8 @@ static int copy_region(struct engine *e, uint32_t i)
                 if (rc == 0)
                         rc = put_unit(e, i, u, (const uint8_t *)unit_begin(&w->span, u));
                 e->early.busy_ns += plat->now_ns() - start;
-                pace(e, unit_length(&w->span, u));
+                look_if_time(e, w);
+                pace(e, w, unit_length(&w->span, u));
         }
         return rc;
 }
@@ -277,36 +315,11 @@ static int copy_due(struct engine *e)
         return rc;
 }
 
-/* Chunks can be looked at closely: it costs a fault only if they are modified. */
-static bool is_near(const struct engine *e)
-{
-        bool predicts = e->options.precopy == PRECOPY_PREDICTED;
-        for (uint32_t i = 0; predicts && i < e->regions->count; i++) {
-                const struct watch *w = e->regions->list[i]->watch;
-                if (w && w->span.whole && forecast_near(&w->forecast) &&
-                    since(e) >= e->early.threshold_ns)
-                        return true;
-        }
-        return false;
-}
-
-/* One of them is when copying begins. */
-static uint64_t next_look(const struct engine *e)
-{
-        const struct early *y = &e->early;
-        uint64_t now = plat->now_ns();
-        uint64_t next = now + max_u64(step_ns(e) / (is_near(e) ? CLOSER : 1), LEAST_NS);
-        uint64_t threshold = y->begun_ns + y->threshold_ns;
-        return threshold > now && e->options.precopy != PRECOPY_IMMEDIATE ? min_u64(next, threshold)
-                                                                          : next;
-}
-
 /* The flusher, between commits; the lock is not held. */
 void early_step(struct engine *e)
 {
-        look_around(e);
+        look_if_time(e, NULL);
         int rc = copy_due(e);
-        e->early.next_ns = next_look(e);
         if (rc == 0 && !e->early.failed)
                 return;
         /* The checkpoint will say what is wrong, if it still is. */

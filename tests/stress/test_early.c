@@ -280,6 +280,53 @@ static void test_failed_scan(void)
         CHECK(failures > 0);
 }
 
+/* Slow copying goes on for ever, and another chunk is modified again and again: each look finds
+ * that and protects it anew. */
+static _Atomic bool pacing;
+static _Atomic uintptr_t other; /* the chunk */
+static _Atomic int protections; /* of it, while copying waits */
+
+static void slow_sleep(uint64_t ns)
+{
+        atomic_store(&pacing, true);
+        plat_system.sleep_ns(ns);
+}
+
+static int counted_mprotect(void *p, uint64_t bytes, bool writable)
+{
+        if ((uintptr_t)p == atomic_load(&other) && !writable && atomic_load(&pacing))
+                atomic_fetch_add(&protections, 1);
+        return plat_system.mprotect(p, bytes, writable);
+}
+
+static void test_looks_while_copying(void)
+{
+        struct world w;
+        calls = plat_system;
+        calls.sleep_ns = slow_sleep;
+        calls.mprotect = counted_mprotect;
+        plat = &calls;
+        begin(&w, "policy=sync tracker=mprotect precopy_rate=1", "immediate", BELAY_CHUNK);
+        for (int i = 0; i < 3; i++) {
+                checkpoint(&w);
+                compare(&w);
+                rest(2);
+        }
+        atomic_store(&other, (uintptr_t)w.set[1]);
+        atomic_store(&pacing, false);
+        for (int ms = 0; ms < 20000 && atomic_load(&protections) < 5; ms++) {
+                stress_poke(w.set[0], 0, (uint8_t)ms);
+                if (atomic_load(&pacing))
+                        stress_poke(w.set[1], 0, (uint8_t)ms);
+                rest(1);
+        }
+        CHECK(atomic_load(&protections) >= 5);
+        checkpoint(&w);
+        compare(&w);
+        end(&w);
+        plat = &plat_system;
+}
+
 int main(void)
 {
         RUN(test_exact);
@@ -288,5 +335,6 @@ int main(void)
         RUN(test_full);
         RUN(test_system_calls);
         RUN(test_failed_scan);
+        RUN(test_looks_while_copying);
         return 0;
 }
