@@ -237,10 +237,20 @@ static int settle(struct engine *e)
         return again ? draft_settle(e->draft) : 0;
 }
 
-static bool has_work(const struct watch *w)
+/* What has not changed is copied, too, where the version does not share it with the one before. The
+ * unit at either end of a region may have neighbours: it waits for the checkpoint. */
+static bool is_left(const struct region *r, uint64_t u)
 {
+        const struct watch *w = r->watch;
+        return (w->dirty[u] || !r->compared) && !w->early[u] && unit_is_whole(&w->span, u);
+}
+
+static bool has_work(const struct region *r)
+{
+        const struct watch *w = r->watch;
         for (uint64_t u = 0; u < w->span.units; u++)
-                if ((w->dirty[u] || atomic_load(&w->span.written[u])) && !w->early[u])
+                if (is_left(r, u) || (atomic_load(&w->span.written[u]) && !w->early[u] &&
+                                      unit_is_whole(&w->span, u)))
                         return true;
         return false;
 }
@@ -248,7 +258,7 @@ static bool has_work(const struct watch *w)
 static int copy_region(struct engine *e, uint32_t i)
 {
         struct watch *w = e->part[i]->watch;
-        if (!has_work(w))
+        if (!has_work(e->part[i]))
                 return 0;
         w->copied_early = true;
         /* Watched from before it is read on. */
@@ -259,7 +269,7 @@ static int copy_region(struct engine *e, uint32_t i)
                 return 0;
         int rc = settle(e);
         for (uint64_t u = 0; rc == 0 && u < w->span.units && !hushed(e) && !e->early.failed; u++) {
-                if (!w->dirty[u] || w->early[u] || !unit_is_whole(&w->span, u))
+                if (!is_left(e->part[i], u))
                         continue;
                 if (is_foreign(w) || (w->span.whole && atomic_load(&w->span.written[u])))
                         break; /* modified again */

@@ -207,6 +207,29 @@ static void test_full(void)
         }
 }
 
+/* Where every version is written in full, what does not change is copied early as well. */
+static void test_in_full(void)
+{
+        static const char *const trackers[] = {"scan", "mprotect", "uffd"};
+        for (int t = 0; t < 3; t++)
+                for (uint32_t flags = 0; flags <= BELAY_CHUNK; flags += BELAY_CHUNK) {
+                        struct world w;
+                        struct belay_stats s = {.size = sizeof(s)};
+                        char way[64];
+                        snprintf(way, sizeof(way), "policy=sync diff=off tracker=%s", trackers[t]);
+                        begin(&w, way, "immediate", flags);
+                        for (int i = 0; i < 200 && s.last_early < SETS * BYTES / (64u << 10); i++) {
+                                checkpoint(&w);
+                                compare(&w);
+                                CHECK_EQ(belay_stats(w.b, &s), 0);
+                                stress_poke(w.set[i % SETS], 0, (uint8_t)i);
+                                rest(20);
+                        }
+                        CHECK_EQ(s.last_early, SETS * BYTES / (64u << 10));
+                        end(&w);
+                }
+}
+
 /* A system call that is writing to a region is not disturbed: nothing is protected under it. */
 static void test_system_calls(void)
 {
@@ -333,6 +356,7 @@ int main(void)
         RUN(test_changes);
         RUN(test_chunk);
         RUN(test_full);
+        RUN(test_in_full);
         RUN(test_system_calls);
         RUN(test_failed_scan);
         RUN(test_looks_while_copying);
