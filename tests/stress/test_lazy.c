@@ -118,10 +118,12 @@ static void test_content(void)
  * the program has not written shows the old content all the same. */
 static void test_slots_stay(void)
 {
-        for (size_t k = 0; k < ARRAY_LEN(ways); k++) {
+        /* In full: else later versions share the slots of what is not written. */
+        static const char *const in_full[] = {"lazy diff=off", "lazy+verify diff=off", "lazy"};
+        for (size_t k = 0; k < ARRAY_LEN(in_full); k++) {
                 struct world w;
                 make_pool(&w, "lazy_slots");
-                reopen(&w, ways[k]);
+                reopen(&w, in_full[k]);
                 CHECK_EQ(belay_restart(w.b), 1);
                 for (uint64_t i = 0; i < 12; i++) {
                         /* The first half is written all over, the second is not even read. */
