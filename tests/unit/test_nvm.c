@@ -108,6 +108,11 @@ static void fourth_life(void)
         CHECK(nvrealloc(genid("a"), b, BYTES) == NULL);
         CHECK_EQ(nvdelete(genid("b")), 0);
         CHECK_EQ(nvdelete(genid("b")), -ENOENT);
+        /* Deleted is deleted, though the newest version has it. */
+        CHECK_EQ(nvsize(genid("b")), 0);
+        b = nvalloc(genid("b"), BYTES, 1);
+        CHECK(b && b[0] == 0 && b[1] == 0);
+        CHECK_EQ(nvdelete(genid("b")), 0);
         static uint8_t own[5000];
         memset(own, 42, sizeof(own));
         CHECK_EQ(nvattach(genid("own"), own, sizeof(own)), 0);
