@@ -186,6 +186,7 @@ int engine_end(struct engine *e, uint64_t *version)
         int rc = still_open(e);
         if (rc) {
                 e->open = false;
+                engine_resume(e);
                 return rc;
         }
         uint64_t number = draft_number(e->draft);
@@ -206,6 +207,7 @@ int engine_abort(struct engine *e)
         e->open = false;
         pthread_mutex_lock(&e->lock);
         e->last = (struct version_status){.state = STATE_NONE};
+        early_begin(e);
         pthread_mutex_unlock(&e->lock);
         return 0;
 }

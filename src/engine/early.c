@@ -9,8 +9,9 @@
  *
  * A look tells which regions were modified since the last one. There are LOOKS of them in an
  * interval, so that the numbers of modifications compare. A chunk costs one fault for each look
- * that finds it modified; where pages are watched singly a look watches none anew, and only what
- * was copied and is written then counts as modified.
+ * that finds it modified; in any other region a look watches nothing anew, since that would cost a
+ * fault for each unit or page of it, and only what was copied and is written then counts as
+ * modified.
  *
  * All calls of the program's that need the pool or the regions stop this first (engine_idle), and
  * engine_resume lets it go on. */
@@ -18,7 +19,8 @@
 
 #define LOOKS       32u
 #define CLOSER      8u                /* looks when a last modification is waited for */
-#define LEAST_NS    UINT64_C(500000)  /* from one look to the next */
+#define LEAST_NS    UINT64_C(500000)  /* from one look to the next … */
+#define LEAST_TIMES 2u                /* … and this many times as long as it took */
 #define PATIENCE_NS UINT64_C(5000000) /* no longer asleep without looking whether to stop */
 
 static bool hushed(const struct engine *e)
@@ -61,7 +63,7 @@ static void call_modified(struct engine *e, struct watch *w, uint64_t u)
 {
         w->dirty[u] = 1;
         e->early.missed += w->early[u];
-        e->early.again = e->early.again || w->early[u];
+        w->put_again = w->put_again || w->early[u];
         w->early[u] = 0;
 }
 
@@ -70,6 +72,14 @@ static void call_modified(struct engine *e, struct watch *w, uint64_t u)
 static bool is_foreign(const struct watch *w)
 {
         return atomic_load(&w->span.foreign);
+}
+
+/* No mappings are left: it would be copied in vain, look for look. */
+static void cannot_watch(struct engine *e, struct watch *w)
+{
+        for (uint64_t u = 0; u < w->span.units; u++)
+                atomic_store(&w->span.written[u], 1);
+        e->early.failed = true;
 }
 
 /* With no handler at work: one that is just about to open a page would open what is protected here.
@@ -84,12 +94,11 @@ static bool look_at_faults(struct engine *e, struct watch *w, bool again)
         }
         for (uint64_t u = 0; u < w->span.units; u++)
                 if (atomic_exchange(&w->span.written[u], 0)) {
-                        modified = true;
+                        modified |= w->span.whole || w->early[u];
                         call_modified(e, w, u);
                 }
-        if ((modified || again) && w->ops->arm(&e->tracker, w, 0, w->span.units))
-                for (uint64_t u = 0; u < w->span.units; u++)
-                        atomic_store(&w->span.written[u], 1);
+        if (((modified && w->span.whole) || again) && w->ops->arm(&e->tracker, w, 0, w->span.units))
+                cannot_watch(e, w);
         guard_release(&e->tracker.guard);
         return modified;
 }
@@ -191,10 +200,12 @@ static uint64_t next_look(const struct engine *e)
  * meanwhile has to be counted. */
 static void look_if_time(struct engine *e, const struct watch *but)
 {
-        if (plat->now_ns() < e->early.next_ns)
+        uint64_t start = plat->now_ns();
+        if (start < e->early.next_ns)
                 return;
         look_around(e, but);
-        e->early.next_ns = next_look(e);
+        uint64_t now = plat->now_ns();
+        e->early.next_ns = max_u64(next_look(e), now + LEAST_TIMES * (now - start));
 }
 
 /* ---- copying ----------------------------------------------------------------------------------
@@ -230,27 +241,30 @@ static void pace(struct engine *e, const struct watch *w, uint64_t bytes)
 }
 
 /* What is put again gives its slot back: nothing may be on its way there. */
-static int settle(struct engine *e)
+static int settle(struct engine *e, struct watch *w)
 {
-        bool again = e->early.again;
-        e->early.again = false;
+        bool again = w->put_again;
+        w->put_again = false;
         return again ? draft_settle(e->draft) : 0;
 }
 
-/* What has not changed is copied, too, where the version does not share it with the one before. The
- * unit at either end of a region may have neighbours: it waits for the checkpoint. */
-static bool is_left(const struct region *r, uint64_t u)
+/* What has not changed is copied, too, where the version does not share it with the one before
+ * (and so cannot take a changed page of it for the only one either: there is nothing to patch). But
+ * once an interval: not if what was copied had to be dropped. The unit at either end of a region
+ * may have neighbours: it waits for the checkpoint. */
+static bool is_left(const struct engine *e, const struct region *r, uint64_t u)
 {
         const struct watch *w = r->watch;
-        return (w->dirty[u] || !r->compared) && !w->early[u] && unit_is_whole(&w->span, u);
+        bool in_full = !r->compared && !e->early.dropped;
+        return (w->dirty[u] || in_full) && !w->early[u] && unit_is_whole(&w->span, u);
 }
 
-static bool has_work(const struct region *r)
+static bool has_work(const struct engine *e, const struct region *r)
 {
         const struct watch *w = r->watch;
         for (uint64_t u = 0; u < w->span.units; u++)
-                if (is_left(r, u) || (atomic_load(&w->span.written[u]) && !w->early[u] &&
-                                      unit_is_whole(&w->span, u)))
+                if (is_left(e, r, u) || (atomic_load(&w->span.written[u]) && !w->early[u] &&
+                                         unit_is_whole(&w->span, u)))
                         return true;
         return false;
 }
@@ -258,7 +272,7 @@ static bool has_work(const struct region *r)
 static int copy_region(struct engine *e, uint32_t i)
 {
         struct watch *w = e->part[i]->watch;
-        if (!has_work(e->part[i]))
+        if (!has_work(e, e->part[i]))
                 return 0;
         w->copied_early = true;
         /* Watched from before it is read on. */
@@ -267,9 +281,9 @@ static int copy_region(struct engine *e, uint32_t i)
                 forecast_modified(&w->forecast, since(e), step_ns(e) / 2);
         if (is_foreign(w))
                 return 0;
-        int rc = settle(e);
+        int rc = settle(e, w);
         for (uint64_t u = 0; rc == 0 && u < w->span.units && !hushed(e) && !e->early.failed; u++) {
-                if (!is_left(e->part[i], u))
+                if (!is_left(e, e->part[i], u))
                         continue;
                 if (is_foreign(w) || (w->span.whole && atomic_load(&w->span.written[u])))
                         break; /* modified again */
@@ -339,13 +353,17 @@ void early_step(struct engine *e)
 
 void early_drop(struct engine *e)
 {
-        if (e->early.draft)
+        if (e->early.draft) {
                 draft_abort(&e->draft);
+                e->early.dropped = true;
+        }
         e->early.draft = false;
         for (uint32_t i = 0; i < e->regions->count; i++) {
                 struct watch *w = e->regions->list[i]->watch;
-                if (w)
-                        memset(w->early, 0, w->span.units);
+                if (!w)
+                        continue;
+                memset(w->early, 0, w->span.units);
+                w->put_again = false;
         }
 }
 
@@ -373,6 +391,15 @@ void early_after_collect(struct engine *e, struct watch *w)
                 w->dirty[u] = 1;
                 e->epoch.early_units++;
         }
+}
+
+/* An interval begins. The lock is held. */
+void early_begin(struct engine *e)
+{
+        e->early.draft = e->early.dropped = false;
+        e->early.begun_ns = e->early.next_ns = plat->now_ns();
+        atomic_store(&e->early.hush, false);
+        pthread_cond_broadcast(&e->changed);
 }
 
 /* A checkpoint begins: an interval is over. */

@@ -38,7 +38,7 @@ struct early {
         _Atomic bool hush;     /* it has to stop, and not to begin                         */
         bool at_work;          /* under the lock                                           */
         bool draft;            /* e->draft is the one it puts into; e->part is all regions */
-        bool again;            /* something in it has to be put again                      */
+        bool dropped;          /* another was, in this interval                            */
         bool failed;           /* not before the next version is published                 */
         uint64_t begun_ns;     /* the interval began                                       */
         uint64_t interval_ns;  /* how long it will be; 0: not known                        */
@@ -181,6 +181,7 @@ void patch_abandon(struct engine *e);
 bool early_wanted(const struct engine *e);
 uint64_t early_next_ns(const struct engine *e);
 void early_step(struct engine *e);
+void early_begin(struct engine *e);
 /* The draft that was begun early is no good any more. The flusher must be idle. */
 void early_drop(struct engine *e);
 void early_before_collect(struct watch *w);

@@ -154,11 +154,7 @@ void epoch_settle(struct engine *e, int rc)
         }
         e->info = info;
         e->committing = false;
-        e->early.draft = false;
-        e->early.begun_ns = plat->now_ns();
-        e->early.next_ns = e->early.begun_ns;
-        atomic_store(&e->early.hush, false);
-        pthread_cond_broadcast(&e->changed);
+        early_begin(e);
         pthread_mutex_unlock(&e->lock);
         if (rc)
                 log_emit(BELAY_LOG_ERROR, "%s", err_text());
@@ -457,10 +453,10 @@ void engine_delete(struct engine **engine)
         *engine = NULL;
         if (!e)
                 return;
-        engine_idle(e);
-        early_drop(e);
         if (e->open)
                 (void)engine_abort(e);
+        engine_idle(e);
+        early_drop(e);
         if (e->has_thread) {
                 pthread_mutex_lock(&e->lock);
                 e->stopping = true;

@@ -64,6 +64,7 @@ struct watch {
         uint32_t *pages;          /* per unit: written pages; 0: not known                   */
         uint64_t frozen_ns;       /* when it was last captured                               */
         bool copied_early;        /* in this interval                                        */
+        bool put_again;           /* a unit in the draft was written since                   */
         struct forecast forecast; /* of its modifications before the next checkpoint       */
         bool captured;            /* by the version being made                               */
         bool protected;           /* by this commit: something has to be opened              */

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdio.h>
 
+#define COPIED_BYTES (UINT64_C(2) << 20)
+
 void regions_init(struct regions *r, struct budget *budget)
 {
         *r = (struct regions){.budget = budget};
@@ -154,43 +156,61 @@ void region_remove(struct regions *r, struct region *region)
         budget_free(r->budget, region);
 }
 
-/* A mapping of many parts cannot be resized; and it is the pool's. */
-static int own_memory(struct region *region)
+/* Pages move as they are, as far as they are one mapping; the rest is copied. What is the pool's
+ * must not move. */
+static void move_memory(uint8_t *to, uint8_t *from, uint64_t bytes, bool copied)
 {
-        void *memory;
-        int rc = plat->mmap(-1, region->mapped_bytes, &memory);
+        if (!copied && plat->mremap_over(from, bytes, to) == 0)
+                return;
+        if (copied || bytes <= COPIED_BYTES) {
+                memcpy(to, from, bytes);
+                (void)plat->munmap(from, bytes);
+                return;
+        }
+        uint64_t half = align_up(bytes / 2, PLAT_PAGE);
+        move_memory(to, from, half, false);
+        move_memory(to + half, from + half, bytes - half, false);
+}
+
+static int replace_memory(struct region *region, uint64_t bytes, void **out)
+{
+        uint64_t kept = min_u64(bytes, region->mapped_bytes);
+        int rc = plat->mmap(-1, bytes, out);
         if (rc)
                 return rc;
-        memcpy(memory, region->ptr, region->mapped_bytes);
-        rc = plat->mremap_over(memory, region->mapped_bytes, region->ptr);
+        move_memory(*out, region->ptr, kept, region->lazy);
+        if (kept < region->mapped_bytes)
+                (void)plat->munmap((uint8_t *)region->ptr + kept, region->mapped_bytes - kept);
+        return 0;
+}
+
+/* A mapping of several parts cannot be resized. Memory that is the pool's has many; and where some
+ * pages were touched only after others had been protected, the kernel does not join them again. */
+static int remap(struct region *region, uint64_t bytes)
+{
+        void *ptr;
+        int rc = region->lazy ? -EFAULT
+                              : plat->mremap(region->ptr, region->mapped_bytes, bytes, &ptr);
+        if (rc == -EFAULT)
+                rc = replace_memory(region, bytes, &ptr);
         if (rc)
-                (void)plat->munmap(memory, region->mapped_bytes);
-        region->lazy = rc != 0;
-        return rc;
+                return rc;
+        region->ptr = ptr;
+        region->mapped_bytes = bytes;
+        region->lazy = false;
+        return 0;
 }
 
 static int resize_owned(struct region *region, const struct region_desc *next)
 {
-        int own = region->lazy ? own_memory(region) : 0;
-        if (own)
-                return err_set(own, "region '%s' cannot be moved out of the pool: %s",
-                               region->desc.name, code_text(own));
         uint64_t bytes = pages_for(next->bytes);
         uint64_t old_bytes = region->desc.bytes;
         uint64_t old_mapped = region->mapped_bytes;
-        if (bytes != region->mapped_bytes) {
-                void *ptr;
-                int rc = plat->mremap(region->ptr, region->mapped_bytes, bytes, &ptr);
-                /* Shrinking never fails: what cannot be given back is kept. */
-                if (rc && bytes > region->mapped_bytes)
-                        return err_set(rc, "region '%s' cannot have %llu bytes: %s",
-                                       region->desc.name, (unsigned long long)next->bytes,
-                                       code_text(rc));
-                if (rc == 0) {
-                        region->ptr = ptr;
-                        region->mapped_bytes = bytes;
-                }
-        }
+        int rc = bytes != region->mapped_bytes ? remap(region, bytes) : 0;
+        /* Shrinking never fails: what cannot be given back is kept. */
+        if (rc && bytes > region->mapped_bytes)
+                return err_set(rc, "region '%s' cannot have %llu bytes: %s", region->desc.name,
+                               (unsigned long long)next->bytes, code_text(rc));
         /* What lies behind the old end in its last page was the program's to write; new elements
          * are zero. */
         if (next->bytes > old_bytes)

@@ -90,7 +90,7 @@ __attribute__((constructor)) static void find_all(void)
 enum look { OUTSIDE, READY, SHUT };
 
 /* Outside commits a unit that is known to be written needs no second look, nor does a span that is
- * not protected then. A wrong guess costs an EFAULT and a repetition. */
+ * not protected then. But a unit that shares a page with another may be open in that page only. */
 static bool ready(const struct span *s, uintptr_t low, uintptr_t high)
 {
         if (atomic_load(&s->guard->committing) || !guard_is_own(s->guard))
@@ -99,6 +99,8 @@ static bool ready(const struct span *s, uintptr_t low, uintptr_t high)
                 return false;
         if (!s->always)
                 return true;
+        if (s->start % PLAT_PAGE)
+                return false;
         low = max_u64(low - low % PLAT_PAGE, s->start);
         high = min_u64(align_up(high, PLAT_PAGE), s->start + s->bytes);
         for (uint64_t u = (low - s->start) / s->unit_bytes; unit_begin(s, u) < high; u++)

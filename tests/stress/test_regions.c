@@ -1,8 +1,11 @@
 /* Regions that come, grow, move and go while a commit runs: the version holds the state at its
  * freeze, and the calls neither hang nor disturb it. */
 #include "stress.h"
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #define BYTES (6u << 20)
 
@@ -152,8 +155,77 @@ static void test_late_threads(void)
         }
 }
 
+#define UNIT (64u << 10)
+
+/* Memory that is touched here and there while it is watched becomes many mappings, which the kernel
+ * does not resize as one. */
+static void test_resize_in_parts(void)
+{
+        for (int t = 0; t < 4; t++) {
+                char options[64];
+                snprintf(options, sizeof(options), "tracker=%s unit=64KiB", trackers[t]);
+                const char *path = stress_pool("parts");
+                struct belay *b = stress_open(path, options);
+                uint8_t *m = belay_alloc(b, "x", BELAY_U8, 90 * UNIT);
+                CHECK_EQ(belay_checkpoint(b), 0);
+                m[4 * UNIT] = 1;
+                m[40 * UNIT] = 2;
+                CHECK_EQ(belay_wait(b, 0, BELAY_FOREVER), 0);
+                m[7 * UNIT] = 3;
+                m[60 * UNIT] = 4;
+                static const unsigned sizes[] = {200, 70, 1000};
+                for (int i = 0; i < 3; i++) {
+                        m = belay_resize(b, "x", (uint64_t)sizes[i] * UNIT);
+                        CHECK(m != NULL);
+                        CHECK_EQ(m[4 * UNIT] + 10 * m[40 * UNIT] + 100 * m[7 * UNIT] +
+                                         1000 * m[60 * UNIT],
+                                 4321);
+                        CHECK_EQ(m[sizes[i] * UNIT - 1], 0);
+                        CHECK_EQ(belay_checkpoint(b), 0);
+                        m[(uint64_t)(sizes[i] / 2) * UNIT]++;
+                        m[(uint64_t)(sizes[i] / 2) * UNIT]--;
+                }
+                uint8_t *frozen = stress_copy(m, 1000 * UNIT);
+                stress_exact(b, path, "x", frozen, 1000 * UNIT);
+                free(frozen);
+                CHECK_EQ(belay_close(&b), 0);
+        }
+}
+
+/* Units that are not whole pages: one that was opened opens a page of the next, too, and the kernel
+ * writes all of the next all the same. */
+static void test_transfers_beside(void)
+{
+        static uint8_t memory[21 * UNIT];
+        static uint8_t input[UNIT];
+        char path[4096];
+        snprintf(path, sizeof(path), "%s", stress_pool("input"));
+        int fd = open(path, O_RDWR | O_CREAT, 0600);
+        stress_fill(input, UNIT, 7);
+        CHECK_EQ(write(fd, input, UNIT), UNIT);
+        for (int t = 0; t < 4; t++) {
+                char options[64];
+                snprintf(options, sizeof(options), "tracker=%s unit=64KiB", trackers[t]);
+                struct belay *b = stress_open(stress_pool("beside"), options);
+                uint8_t *m = memory + 1000;
+                CHECK_EQ(belay_attach(b, "x", BELAY_U8, 20 * UNIT, m), 0);
+                memset(m, 1, 20 * UNIT);
+                for (int i = 0; i < 3; i++) {
+                        CHECK_EQ(belay_checkpoint(b), 0);
+                        CHECK_EQ(belay_wait(b, 0, BELAY_FOREVER), 0);
+                        m[4 * UNIT + 5000]++;
+                        CHECK_EQ(pread(fd, m + 5 * UNIT, UNIT - 8192, 0), UNIT - 8192);
+                        CHECK(memcmp(m + 5 * UNIT, input, UNIT - 8192) == 0);
+                }
+                CHECK_EQ(belay_close(&b), 0);
+        }
+        CHECK_EQ(close(fd), 0);
+}
+
 int main(void)
 {
+        RUN(test_resize_in_parts);
+        RUN(test_transfers_beside);
         RUN(test_changes);
         RUN(test_late_threads);
         RUN(test_detach_under_writers);
