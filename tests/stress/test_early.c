@@ -364,7 +364,7 @@ static void test_looks_while_copying(void)
 {
         struct world w;
         begin_counting(&w, "policy=sync tracker=mprotect precopy_rate=1", BELAY_CHUNK);
-        CHECK_EQ(count_protections(&w, 5, 20000), 5);
+        CHECK(count_protections(&w, 5, 20000) >= 5);
         end_counting(&w);
         begin_counting(&w, "policy=sync tracker=mprotect precopy_rate=1", 0);
         CHECK_EQ(count_protections(&w, 5, 300), 0);
@@ -379,7 +379,7 @@ static void test_abort(void)
         CHECK_EQ(belay_begin(w.b), 0);
         CHECK_EQ(belay_abort(w.b), 0);
         atomic_store(&pacing, true);
-        CHECK_EQ(count_protections(&w, 1, 20000), 1);
+        CHECK(count_protections(&w, 1, 20000) >= 1);
         end_counting(&w);
 }
 

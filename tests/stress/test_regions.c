@@ -196,7 +196,7 @@ static void test_resize_in_parts(void)
  * writes all of the next all the same. */
 static void test_transfers_beside(void)
 {
-        static uint8_t memory[21 * UNIT];
+        _Alignas(4096) static uint8_t memory[91 * UNIT];
         static uint8_t input[UNIT];
         char path[4096];
         snprintf(path, sizeof(path), "%s", stress_pool("input"));
@@ -205,11 +205,12 @@ static void test_transfers_beside(void)
         CHECK_EQ(write(fd, input, UNIT), UNIT);
         for (int t = 0; t < 4; t++) {
                 char options[64];
-                snprintf(options, sizeof(options), "tracker=%s unit=64KiB", trackers[t]);
+                snprintf(options, sizeof(options), "tracker=%s policy=async unit=64KiB",
+                         trackers[t]);
                 struct belay *b = stress_open(stress_pool("beside"), options);
                 uint8_t *m = memory + 1000;
-                CHECK_EQ(belay_attach(b, "x", BELAY_U8, 20 * UNIT, m), 0);
-                memset(m, 1, 20 * UNIT);
+                CHECK_EQ(belay_attach(b, "x", BELAY_U8, 90 * UNIT, m), 0);
+                memset(m, 1, 90 * UNIT);
                 for (int i = 0; i < 3; i++) {
                         CHECK_EQ(belay_checkpoint(b), 0);
                         CHECK_EQ(belay_wait(b, 0, BELAY_FOREVER), 0);
