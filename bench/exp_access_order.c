@@ -175,11 +175,12 @@ static int run(struct order *a, enum config config)
 static int run_round(struct order *a)
 {
         static const enum config close[CLOSE] = {ASYNC, ADAPTIVE, PLUS};
+        unsigned repeats = bench_options(a->b)->quick ? 1 : REPEATS;
         memset(a->cost_count, 0, sizeof(a->cost_count));
         int rc = run(a, NONE);
         rc = rc ? rc : run(a, SYNC);
         rc = rc ? rc : run(a, FORK);
-        for (unsigned i = 0; rc == 0 && i < REPEATS * CLOSE; i++)
+        for (unsigned i = 0; rc == 0 && i < repeats * CLOSE; i++)
                 rc = run(a, close[(i + i / CLOSE) % CLOSE]);
         unsigned checkpoints = CHECKPOINTS;
         for (enum config c = SYNC; rc == 0 && c < CONFIGS; c++)
