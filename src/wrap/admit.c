@@ -89,8 +89,8 @@ __attribute__((constructor)) static void find_all(void)
 
 enum look { OUTSIDE, READY, SHUT };
 
-/* Outside commits a unit that is known to be written needs no second look, nor does a span that is
- * not protected then. But a unit that shares a page with another may be open in that page only. */
+/* Outside commits a unit that was opened needs no second look, nor does a span that is not
+ * protected then. But of a unit that shares a page with another, that page may not be open. */
 static bool ready(const struct span *s, uintptr_t low, uintptr_t high)
 {
         if (atomic_load(&s->guard->committing) || !guard_is_own(s->guard))
@@ -104,7 +104,7 @@ static bool ready(const struct span *s, uintptr_t low, uintptr_t high)
         low = max_u64(low - low % PLAT_PAGE, s->start);
         high = min_u64(align_up(high, PLAT_PAGE), s->start + s->bytes);
         for (uint64_t u = (low - s->start) / s->unit_bytes; unit_begin(s, u) < high; u++)
-                if (!atomic_load_explicit(&s->written[u], memory_order_relaxed))
+                if (atomic_load_explicit(&s->written[u], memory_order_relaxed) != WRITTEN_OPEN)
                         return false;
         return true;
 }

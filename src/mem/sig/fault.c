@@ -159,12 +159,21 @@ bool units_open(struct span *s, uint64_t first, uint64_t count, bool remembered)
         return low >= high || open_pages(s, low, high) == 0;
 }
 
+static void call_written(struct span *s, uint64_t first, uint64_t last, uint8_t how)
+{
+        for (uint64_t u = first; u <= last; u++)
+                atomic_store(&s->written[u], how);
+}
+
 void span_open(struct span *s)
 {
-        for (uint64_t u = 0; u < s->units; u++)
-                atomic_store(&s->written[u], 1);
-        if (s->low < s->high && open_pages(s, s->low, s->high) == 0)
-                atomic_store(&s->stuck, false);
+        if (s->units == 0)
+                return;
+        call_written(s, 0, s->units - 1, 1);
+        if (s->low >= s->high || open_pages(s, s->low, s->high))
+                return;
+        call_written(s, 0, s->units - 1, WRITTEN_OPEN);
+        atomic_store(&s->stuck, false);
 }
 
 static void note(struct span *s, uint64_t u, enum access access)
@@ -292,7 +301,9 @@ static void admit_span(struct span *s, uintptr_t low, uintptr_t high)
         atomic_store(&s->guard->newest, ((uint64_t)s->number << 32 | last) + 1);
         if (!all)
                 widen(s, &first, &last);
-        if (!units_open(s, first, last - first + 1, false))
+        if (units_open(s, first, last - first + 1, false))
+                call_written(s, first, last, WRITTEN_OPEN);
+        else
                 unstick(s);
 }
 

@@ -36,6 +36,9 @@ enum access { ACCESS_NONE, ACCESS_WAIT, ACCESS_COW, ACCESS_AVOIDED, ACCESS_AFTER
 
 struct guard;
 
+/* A unit counts as written if it may have been: that does not mean that it is open. This does. */
+#define WRITTEN_OPEN 2u
+
 struct span {
         struct guard *guard;
         uintptr_t start;     /* of unit 0: the region's first byte                     */
@@ -46,7 +49,7 @@ struct span {
         _Atomic uint32_t *state;   /* per unit                                               */
         _Atomic uint8_t *access;   /* per unit: enum access in this epoch                    */
         _Atomic uint64_t *when_ns; /* per unit: first write seen in this epoch               */
-        _Atomic uint8_t *written;  /* per unit: written since the freeze, as faults tell     */
+        _Atomic uint8_t *written;  /* per unit: written since the freeze, as faults tell: not 0 */
         _Atomic bool stuck;        /* pages could not be opened singly; they open at the end */
         _Atomic uint32_t run;      /* captured units beside a written one to open with it    */
         _Atomic int uffd;          /* faults come from this userfaultfd; -1: from mprotect   */
