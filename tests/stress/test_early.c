@@ -371,33 +371,6 @@ static void test_looks_while_copying(void)
         end_counting(&w);
 }
 
-/* A look protected a region, the checkpoint came before all of it was copied: what is left is
- * copied then, and counts as written; which does not mean that it is open. */
-static void test_transfers_after_looks(void)
-{
-        static uint8_t input[200000];
-        static const char *const slow[] = {"policy=async tracker=mprotect precopy_rate=1",
-                                           "policy=async tracker=uffd precopy_rate=1"};
-        char path[4096];
-        snprintf(path, sizeof(path), "%s", stress_pool("early_input"));
-        int fd = open(path, O_RDWR | O_CREAT, 0600);
-        stress_fill(input, sizeof(input), 3);
-        CHECK_EQ(write(fd, input, sizeof(input)), (ssize_t)sizeof(input));
-        for (int i = 0; i < 2; i++) {
-                struct world w;
-                begin_counting(&w, slow[i], 0);
-                stress_fill(w.set[0], BYTES, 77);
-                for (int ms = 0; ms < 20000 && !atomic_load(&pacing); ms++)
-                        rest(1);
-                CHECK_EQ(pread(fd, w.set[0] + BYTES / 2, 70000, 0), 70000);
-                checkpoint(&w);
-                compare(&w);
-                CHECK_EQ(pread(fd, w.set[0] + 70000, sizeof(input), 0), (ssize_t)sizeof(input));
-                end_counting(&w);
-        }
-        CHECK_EQ(close(fd), 0);
-}
-
 /* After a checkpoint in pieces that came to nothing, pre-copy goes on. */
 static void test_abort(void)
 {
@@ -457,7 +430,6 @@ int main(void)
         RUN(test_system_calls);
         RUN(test_failed_scan);
         RUN(test_looks_while_copying);
-        RUN(test_transfers_after_looks);
         RUN(test_abort);
         RUN(test_dropped);
         return 0;
