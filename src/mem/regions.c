@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#define COPIED_BYTES (UINT64_C(2) << 20)
+#define PIECE_BYTES (UINT64_C(2) << 20)
 
 void regions_init(struct regions *r, struct budget *budget)
 {
@@ -156,31 +156,31 @@ void region_remove(struct regions *r, struct region *region)
         budget_free(r->budget, region);
 }
 
-/* Pages move as they are, as far as they are one mapping; the rest is copied. What is the pool's
- * must not move. */
-static void move_memory(uint8_t *to, uint8_t *from, uint64_t bytes, bool copied)
+static bool is_zero(const uint8_t *page)
 {
-        if (!copied && plat->mremap_over(from, bytes, to) == 0)
-                return;
-        if (copied || bytes <= COPIED_BYTES) {
-                memcpy(to, from, bytes);
-                (void)plat->munmap(from, bytes);
-                return;
+        return page[0] == 0 && memcmp(page, page + 1, PLAT_PAGE - 1) == 0;
+}
+
+/* Into fresh memory. What was never touched takes none there either, and what has been copied is
+ * given back piece by piece: twice the memory may not be there. */
+static void copy_memory(uint8_t *to, uint8_t *from, uint64_t bytes)
+{
+        for (uint64_t at = 0; at < bytes; at += PIECE_BYTES) {
+                uint64_t end = min_u64(at + PIECE_BYTES, bytes);
+                for (uint64_t page = at; page < end; page += PLAT_PAGE)
+                        if (!is_zero(from + page))
+                                memcpy(to + page, from + page, PLAT_PAGE);
+                (void)plat->madvise_unused(from + at, end - at);
         }
-        uint64_t half = align_up(bytes / 2, PLAT_PAGE);
-        move_memory(to, from, half, false);
-        move_memory(to + half, from + half, bytes - half, false);
 }
 
 static int replace_memory(struct region *region, uint64_t bytes, void **out)
 {
-        uint64_t kept = min_u64(bytes, region->mapped_bytes);
         int rc = plat->mmap(-1, bytes, out);
         if (rc)
                 return rc;
-        move_memory(*out, region->ptr, kept, region->lazy);
-        if (kept < region->mapped_bytes)
-                (void)plat->munmap((uint8_t *)region->ptr + kept, region->mapped_bytes - kept);
+        copy_memory(*out, region->ptr, min_u64(bytes, region->mapped_bytes));
+        (void)plat->munmap(region->ptr, region->mapped_bytes);
         return 0;
 }
 

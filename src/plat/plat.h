@@ -70,13 +70,13 @@ struct plat_calls {
         int (*mmap)(int fd, uint64_t bytes, void **out);
         int (*mremap)(void *old, uint64_t old_bytes, uint64_t bytes, void **out); /* may move */
         int (*munmap)(void *p, uint64_t bytes);
-        /* In place of what is at `at`: a part of a file, private to the process; or other memory.
-         */
+        /* In place of what is at `at`: a part of a file, private to the process. */
         int (*mmap_over)(int fd, uint64_t offset, void *at, uint64_t bytes);
-        int (*mremap_over)(void *from, uint64_t bytes, void *at);
         /* Fewer, larger pages for fresh memory; where the kernel does not give them nothing is
          * lost. */
         int (*madvise_huge)(void *p, uint64_t bytes);
+        /* Gives the pages back; the mapping stays. */
+        int (*madvise_unused)(void *p, uint64_t bytes);
         /* Copies into mapped media, past the caches for large pieces. */
         void (*store)(void *to, const void *from, size_t bytes);
 

@@ -228,12 +228,6 @@ static int sys_mmap_over(int fd, uint64_t offset, void *at, uint64_t bytes)
         return p == MAP_FAILED ? -errno : 0;
 }
 
-static int sys_mremap_over(void *from, uint64_t bytes, void *at)
-{
-        void *p = mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at);
-        return p == MAP_FAILED ? -errno : 0;
-}
-
 static int sys_munmap(void *p, uint64_t bytes)
 {
         return result(munmap(p, bytes));
@@ -273,6 +267,11 @@ static int sys_mprotect(void *p, uint64_t bytes, bool writable)
 static int sys_madvise_huge(void *p, uint64_t bytes)
 {
         return result(madvise(p, bytes, MADV_HUGEPAGE));
+}
+
+static int sys_madvise_unused(void *p, uint64_t bytes)
+{
+        return result(madvise(p, bytes, MADV_DONTNEED));
 }
 
 /* Without privileges only faults of user code may be handled, which is all that is wanted. */
@@ -421,8 +420,8 @@ const struct plat_calls plat_system = {
         .mremap = sys_mremap,
         .munmap = sys_munmap,
         .mmap_over = sys_mmap_over,
-        .mremap_over = sys_mremap_over,
         .madvise_huge = sys_madvise_huge,
+        .madvise_unused = sys_madvise_unused,
         .store = sys_store,
         .pmem_map = pmem_system_map,
         .pmem_store = pmem_system_store,

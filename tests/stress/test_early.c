@@ -371,6 +371,35 @@ static void test_looks_while_copying(void)
         end_counting(&w);
 }
 
+/* A look protected a region, a transfer opened a part of it, and the checkpoint came before all was
+ * copied: what is left is copied then, and counts as written; which does not mean that it is open.
+ * A transfer from what is open into the rest would be cut short. */
+static void test_transfers_after_looks(void)
+{
+        static uint8_t input[200000];
+        static const char *const slow[] = {"policy=async tracker=mprotect diff=on precopy_rate=1",
+                                           "policy=async tracker=uffd diff=on precopy_rate=1"};
+        char path[4096];
+        snprintf(path, sizeof(path), "%s", stress_pool("early_input"));
+        int fd = open(path, O_RDWR | O_CREAT, 0600);
+        stress_fill(input, sizeof(input), 3);
+        CHECK_EQ(write(fd, input, sizeof(input)), (ssize_t)sizeof(input));
+        for (int i = 0; i < 2; i++) {
+                struct world w;
+                begin_counting(&w, slow[i], 0);
+                for (uint64_t at = 0; at < BYTES; at += 64u << 10)
+                        stress_poke(w.set[0], at, 77);
+                for (int ms = 0; ms < 20000 && !atomic_load(&pacing); ms++)
+                        rest(1);
+                CHECK_EQ(pread(fd, w.set[0] + 70000, 20000, 0), 20000);
+                checkpoint(&w);
+                compare(&w);
+                CHECK_EQ(pread(fd, w.set[0] + 70000, sizeof(input), 0), (ssize_t)sizeof(input));
+                end_counting(&w);
+        }
+        CHECK_EQ(close(fd), 0);
+}
+
 /* After a checkpoint in pieces that came to nothing, pre-copy goes on. */
 static void test_abort(void)
 {
@@ -430,6 +459,7 @@ int main(void)
         RUN(test_system_calls);
         RUN(test_failed_scan);
         RUN(test_looks_while_copying);
+        RUN(test_transfers_after_looks);
         RUN(test_abort);
         RUN(test_dropped);
         return 0;
