@@ -77,8 +77,7 @@ static bool is_foreign(const struct watch *w)
 /* No mappings are left: it would be copied in vain, look for look. */
 static void cannot_watch(struct engine *e, struct watch *w)
 {
-        for (uint64_t u = 0; u < w->span.units; u++)
-                atomic_store(&w->span.written[u], 1);
+        units_written(&w->span, 0, w->span.units);
         e->early.failed = true;
 }
 

@@ -20,17 +20,11 @@ struct cursor {
         uint64_t newest; /* last fault that was followed      */
 };
 
-static void call_written(struct watch *w, uint64_t first, uint64_t count)
-{
-        for (uint64_t u = first; u < first + count; u++)
-                atomic_store(&w->span.written[u], 1);
-}
-
 /* What cannot be watched (no mappings left) counts as written. */
 static void arm(struct engine *e, struct watch *w, uint64_t first, uint64_t count)
 {
         if (w->ops->arm(&e->tracker, w, first, count))
-                call_written(w, first, count);
+                units_written(&w->span, first, count);
 }
 
 /* Written in every epoch, as far as is known. The first write to a page that is watched costs 1.3
@@ -53,7 +47,7 @@ void watch_run(struct engine *e, struct watch *w, uint64_t first, uint64_t count
                 while (end < first + count && is_hot(e, w, end) == hot)
                         end++;
                 if (hot)
-                        call_written(w, u, end - u);
+                        units_written(&w->span, u, end - u);
                 if (!hot)
                         arm(e, w, u, end - u);
                 u = end;
@@ -144,7 +138,7 @@ static void open_run(struct engine *e, struct watch *w, uint64_t first, uint64_t
 {
         watch_run(e, w, first, count);
         if (w->runs)
-                call_written(w, first, count);
+                units_written(&w->span, first, count);
         if (!units_open(&w->span, first, count, w->ops->take != NULL))
                 atomic_store(&w->span.stuck, true);
         memset(w->mode + first, MODE_OPENED, count);

@@ -192,12 +192,6 @@ static void decide(struct engine *e)
         e->plan_count = 0;
 }
 
-/* A unit that is not protected goes on unwatched: it counts as written until the next commit. */
-static void call_written(struct watch *w, uint64_t u)
-{
-        atomic_store(&w->span.written[u], 1);
-}
-
 static int put_direct(struct engine *e)
 {
         for (uint32_t i = 0; i < e->part_count; i++) {
@@ -216,7 +210,7 @@ static int put_direct(struct engine *e)
                         if (rc)
                                 return rc;
                         if (!watched)
-                                call_written(w, u);
+                                units_written(&w->span, u, 1);
                         e->epoch.direct_units++;
                 }
         }
@@ -322,7 +316,7 @@ static int protect_or_put(struct engine *e)
                         if (rc)
                                 return rc;
                         w->mode[u] = MODE_DIRECT;
-                        call_written(w, u);
+                        units_written(&w->span, u, 1);
                         e->epoch.direct_units++;
                 }
         }
@@ -381,7 +375,7 @@ static void copy_ahead(struct engine *e)
                 atomic_store(&w->span.state[t->unit], UNIT_BUSY);
                 unit_copy(&w->span, t->unit, (uint32_t)slot);
                 w->mode[t->unit] = MODE_OPENED;
-                call_written(w, t->unit);
+                units_written(&w->span, t->unit, 1);
                 e->epoch.ahead_units++;
         }
 }

@@ -274,8 +274,7 @@ static void take_off(struct tracker *t, struct watch *w)
 void tracker_change(struct tracker *t, struct region *r, const struct tracker_ops *ops)
 {
         struct watch *w = r->watch;
-        for (uint64_t u = 0; u < w->span.units; u++)
-                atomic_store(&w->span.written[u], 1);
+        units_written(&w->span, 0, w->span.units);
         /* Before and after: a fault on its way in between is repeated. */
         atomic_fetch_add(&span_changes, 1);
         w->ops->remove(t, w);

@@ -159,20 +159,23 @@ bool units_open(struct span *s, uint64_t first, uint64_t count, bool remembered)
         return low >= high || open_pages(s, low, high) == 0;
 }
 
-static void call_written(struct span *s, uint64_t first, uint64_t last, uint8_t how)
+static void mark(struct span *s, uint64_t first, uint64_t count, uint8_t how)
 {
-        for (uint64_t u = first; u <= last; u++)
+        for (uint64_t u = first; u < first + count; u++)
                 atomic_store(&s->written[u], how);
+}
+
+void units_written(struct span *s, uint64_t first, uint64_t count)
+{
+        mark(s, first, count, 1);
 }
 
 void span_open(struct span *s)
 {
-        if (s->units == 0)
-                return;
-        call_written(s, 0, s->units - 1, 1);
+        units_written(s, 0, s->units);
         if (s->low >= s->high || open_pages(s, s->low, s->high))
                 return;
-        call_written(s, 0, s->units - 1, WRITTEN_OPEN);
+        mark(s, 0, s->units, WRITTEN_OPEN);
         atomic_store(&s->stuck, false);
 }
 
@@ -302,7 +305,7 @@ static void admit_span(struct span *s, uintptr_t low, uintptr_t high)
         if (!all)
                 widen(s, &first, &last);
         if (units_open(s, first, last - first + 1, false))
-                call_written(s, first, last, WRITTEN_OPEN);
+                mark(s, first, last - first + 1, WRITTEN_OPEN);
         else
                 unstick(s);
 }

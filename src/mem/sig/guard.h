@@ -152,6 +152,8 @@ void unit_finish(struct span *s, uint64_t u, uint32_t state);
  * are called written, unless the kernel remembers what is written and arming looks at it first
  * (`remembered`). */
 bool units_open(struct span *s, uint64_t first, uint64_t count, bool remembered);
+/* They count as written: nothing is known of them. */
+void units_written(struct span *s, uint64_t first, uint64_t count);
 /* Lets writes to all of it through; every unit counts as written. Only when no unit needs its
  * protection any more. */
 void span_open(struct span *s);
