@@ -46,7 +46,7 @@ static char *reason(const struct source *s, const struct version *v, const char 
 void damages_add_block(struct damages *d, const struct source *s, const struct version *v,
                        uint32_t region, uint64_t block)
 {
-        char *text = reason(s, v, v->regions[region].desc.name, block);
+        char *text = reason(s, v, v->regions[region]->desc.name, block);
         struct damage *last = d->count ? &d->list[d->count - 1] : NULL;
         d->blocks++;
         if (last && last->version == v->number && last->region == region &&

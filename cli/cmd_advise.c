@@ -25,7 +25,7 @@ static int add_leaf(const struct source *s, const struct changes *c, uint32_t re
         struct leaf_entry now[LEAF_ENTRIES];
         struct leaf_entry before[LEAF_ENTRIES];
         const struct region_desc *d = out->desc;
-        const struct region_desc *o = old < 0 ? NULL : &c->older->regions[old].desc;
+        const struct region_desc *o = old < 0 ? NULL : &c->older->regions[old]->desc;
         uint32_t known = 0;
         int rc = pool_read_leaf(s->pool, c->newer, region, leaf, now);
         if (rc == 0 && o && leaf < region_leaves(o)) {
@@ -47,8 +47,8 @@ static enum status find_changes(const struct source *s, struct changes *c)
         for (uint32_t i = 0; i < c->count; i++) {
                 struct change *x = &c->list[i];
                 int64_t old =
-                        c->older ? version_find(c->older, c->newer->regions[i].desc.name) : -1;
-                *x = (struct change){.desc = &c->newer->regions[i].desc, .fresh = old < 0};
+                        c->older ? version_find(c->older, c->newer->regions[i]->desc.name) : -1;
+                *x = (struct change){.desc = &c->newer->regions[i]->desc, .fresh = old < 0};
                 x->blocks = region_blocks(x->desc);
                 x->bytes = x->desc->bytes;
                 for (uint64_t leaf = 0; leaf < region_leaves(x->desc); leaf++)

@@ -37,9 +37,7 @@ static enum verdict compare_descriptions(const struct region_desc *a, const stru
                 return OTHER_TYPE;
         if (a->ndims != b->ndims || !same_dims(a->dims, b->dims, a->ndims))
                 return OTHER_SHAPE;
-        if (a->global != b->global ||
-            (a->global && (!same_dims(a->global_dims, b->global_dims, a->ndims) ||
-                           !same_dims(a->global_start, b->global_start, a->ndims))))
+        if (!region_boxes_same(a, b))
                 return OTHER_PLACE;
         return SAME;
 }
@@ -52,8 +50,8 @@ static bool changed(const struct diff *w)
 static enum status compare_pair(struct diff *w, uint32_t region_a, uint32_t region_b,
                                 struct row *out)
 {
-        out->a = &w->sides[0].version->regions[region_a].desc;
-        out->b = &w->sides[1].version->regions[region_b].desc;
+        out->a = &w->sides[0].version->regions[region_a]->desc;
+        out->b = &w->sides[1].version->regions[region_b]->desc;
         out->verdict = compare_descriptions(out->a, out->b);
         if (out->verdict != SAME)
                 return FINE;
@@ -76,9 +74,9 @@ static enum status compare_versions(struct diff *w)
         enum status status = FINE;
         for (uint32_t i = 0; i < a->region_count && status == FINE; i++) {
                 struct row *row = &w->rows[w->count];
-                int64_t other = version_find(b, a->regions[i].desc.name);
+                int64_t other = version_find(b, a->regions[i]->desc.name);
                 *row = (struct row){
-                        .verdict = ONLY_A, .a = &a->regions[i].desc, .b = &a->regions[i].desc};
+                        .verdict = ONLY_A, .a = &a->regions[i]->desc, .b = &a->regions[i]->desc};
                 if (other >= 0)
                         status = compare_pair(w, i, (uint32_t)other, row);
                 if (row->verdict == SAME)
@@ -87,10 +85,10 @@ static enum status compare_versions(struct diff *w)
                         w->count++;
         }
         for (uint32_t i = 0; i < b->region_count && status == FINE; i++)
-                if (version_find(a, b->regions[i].desc.name) < 0)
+                if (version_find(a, b->regions[i]->desc.name) < 0)
                         w->rows[w->count++] = (struct row){.verdict = ONLY_B,
-                                                           .a = &b->regions[i].desc,
-                                                           .b = &b->regions[i].desc};
+                                                           .a = &b->regions[i]->desc,
+                                                           .b = &b->regions[i]->desc};
         return status;
 }
 

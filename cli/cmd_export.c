@@ -43,7 +43,7 @@ static int on_block(void *arg, uint64_t block, const void *data, uint32_t bytes)
 
 static enum status write_region(struct export *w)
 {
-        const struct region_desc *d = &w->v->regions[w->region].desc;
+        const struct region_desc *d = &w->v->regions[w->region]->desc;
         int rc = 0;
         if (w->npy) {
                 char header[NPY_HEADER_BYTES] = {0};
@@ -69,7 +69,7 @@ static enum status write_region(struct export *w)
 
 static void put_json(const struct export *w)
 {
-        const struct region_desc *d = &w->v->regions[w->region].desc;
+        const struct region_desc *d = &w->v->regions[w->region]->desc;
         struct json j;
         json_begin(&j);
         json_text(&j, "path", w->source.path);
@@ -95,7 +95,7 @@ static void put_json(const struct export *w)
 
 static enum status conclude(const struct export *w)
 {
-        const struct region_desc *d = &w->v->regions[w->region].desc;
+        const struct region_desc *d = &w->v->regions[w->region]->desc;
         for (size_t i = 0; i < w->damages.count; i++) {
                 const struct damage *x = &w->damages.list[i];
                 if (x->count > 1)

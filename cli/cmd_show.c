@@ -4,6 +4,18 @@
 
 /* ---- JSON ---------------------------------------------------------------------------------- */
 
+static void put_boxes(struct json *j, const struct region_desc *d)
+{
+        json_open(j, "boxes", '[');
+        for (uint32_t i = 0; i < d->box_count; i++) {
+                json_open(j, NULL, '{');
+                json_numbers(j, "start", region_box(d, i)->start, d->global_ndims);
+                json_numbers(j, "shape", region_box(d, i)->dims, d->global_ndims);
+                json_close(j, '}');
+        }
+        json_close(j, ']');
+}
+
 static void put_region(struct json *j, const struct region_desc *d)
 {
         json_open(j, NULL, '{');
@@ -15,10 +27,12 @@ static void put_region(struct json *j, const struct region_desc *d)
         json_number(j, "block_bytes", d->block_bytes);
         json_text(j, "hash", hash_kind_name(d->hash));
         json_number(j, "blocks", region_blocks(d));
-        if (d->global) {
-                json_numbers(j, "global_shape", d->global_dims, d->ndims);
-                json_numbers(j, "global_start", d->global_start, d->ndims);
+        if (d->box_count) {
+                json_numbers(j, "global_shape", d->global_dims, d->global_ndims);
+                json_numbers(j, "global_start", d->box.start, d->global_ndims);
         }
+        if (d->box_count > 1)
+                put_boxes(j, d);
         json_close(j, '}');
 }
 
@@ -37,7 +51,7 @@ static void put_version(struct json *j, const struct version *v)
                 json_number(j, "bytes", v->data_bytes);
                 json_open(j, "regions", '[');
                 for (uint32_t i = 0; i < v->region_count; i++)
-                        put_region(j, &v->regions[i].desc);
+                        put_region(j, &v->regions[i]->desc);
                 json_close(j, ']');
         }
         json_close(j, '}');
@@ -100,22 +114,25 @@ static void print_regions(const struct version *v)
         struct table t;
         bool global = false;
         for (uint32_t i = 0; i < v->region_count; i++)
-                global |= v->regions[i].desc.global;
+                global |= v->regions[i]->desc.box_count != 0;
         table_begin(&t, global ? "lllrrrl" : "lllrrr");
         for (size_t i = 0; i < t.columns; i++)
                 table_cell(&t, "%s", heads[i]);
         for (uint32_t i = 0; i < v->region_count; i++) {
-                const struct region_desc *d = &v->regions[i].desc;
+                const struct region_desc *d = &v->regions[i]->desc;
                 table_cell(&t, "%s", d->name);
                 table_cell(&t, "%s", type_text(d).s);
                 table_cell(&t, "%s", dims_text(d->dims, d->ndims, " x ").s);
                 table_cell(&t, "%s", size_text(d->bytes).s);
                 table_cell(&t, "%s", size_text(d->block_bytes).s);
                 table_cell(&t, "%" PRIu64, region_blocks(d));
-                if (global && d->global)
+                if (d->box_count > 1)
+                        table_cell(&t, "%" PRIu32 " boxes of %s", d->box_count,
+                                   dims_text(d->global_dims, d->global_ndims, " x ").s);
+                else if (d->box_count)
                         table_cell(&t, "at [%s] of %s",
-                                   dims_text(d->global_start, d->ndims, ", ").s,
-                                   dims_text(d->global_dims, d->ndims, " x ").s);
+                                   dims_text(d->box.start, d->global_ndims, ", ").s,
+                                   dims_text(d->global_dims, d->global_ndims, " x ").s);
                 else if (global)
                         table_cell(&t, "-");
         }

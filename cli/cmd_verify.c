@@ -29,7 +29,7 @@ static int on_block(void *arg, uint64_t block, const void *data, uint32_t bytes)
 {
         struct verify *w = arg;
         w->blocks++;
-        w->unchecked += w->now->v->regions[w->region].desc.hash == HASH_NONE;
+        w->unchecked += w->now->v->regions[w->region]->desc.hash == HASH_NONE;
         if (!data) {
                 w->now->lost[w->region]++;
                 damages_add_block(&w->damages, &w->source, w->now->v, w->region, block);
@@ -118,9 +118,9 @@ static void put_finding(struct json *j, const struct verify *w, const struct fin
                 json_text(j, "damage", v->damage);
         json_open(j, "regions", '[');
         for (uint32_t i = 0; i < v->region_count; i++) {
-                uint64_t blocks = region_blocks(&v->regions[i].desc);
+                uint64_t blocks = region_blocks(&v->regions[i]->desc);
                 json_open(j, NULL, '{');
-                json_text(j, "name", v->regions[i].desc.name);
+                json_text(j, "name", v->regions[i]->desc.name);
                 json_number(j, "blocks", blocks);
                 json_number(j, "blocks_good", blocks - f->lost[i]);
                 if (f->bad)
@@ -161,8 +161,8 @@ static void print_finding(const struct verify *w, const struct finding *f)
         }
         say("version %" PRIu64 ": damaged%s%s", v->number, v->damage[0] ? ": " : "", v->damage);
         for (uint32_t i = 0; i < v->region_count; i++) {
-                uint64_t blocks = region_blocks(&v->regions[i].desc);
-                say("  %s: %" PRIu64 " of %" PRIu64 " blocks good", v->regions[i].desc.name,
+                uint64_t blocks = region_blocks(&v->regions[i]->desc);
+                say("  %s: %" PRIu64 " of %" PRIu64 " blocks good", v->regions[i]->desc.name,
                     blocks - f->lost[i], blocks);
         }
         for (size_t i = 0; i < w->damages.count; i++) {

@@ -20,7 +20,7 @@ struct walk {
 static int read_span(const struct side *s, uint32_t region, uint64_t offset, uint64_t bytes,
                      uint8_t *to)
 {
-        uint32_t block = s->version->regions[region].desc.block_bytes;
+        uint32_t block = s->version->regions[region]->desc.block_bytes;
         return pool_read_blocks(s->source.pool, s->version, region, offset / block,
                                 div_up(bytes, block), to, NULL, NULL);
 }
@@ -111,7 +111,7 @@ static int compare_all(struct walk *w)
 static int read_bytes(const struct side *s, uint32_t region, uint64_t offset, uint32_t bytes,
                       uint8_t *buf, uint8_t *out)
 {
-        uint32_t block = s->version->regions[region].desc.block_bytes;
+        uint32_t block = s->version->regions[region]->desc.block_bytes;
         for (uint32_t done = 0; done < bytes;) {
                 uint64_t at = offset + done;
                 int rc = read_span(s, region, at / block * block, 1, buf);
@@ -151,8 +151,8 @@ int compare_regions(struct comparer *c, uint32_t region_a, uint32_t region_b,
         struct walk w = {.c = c,
                          .region_a = region_a,
                          .region_b = region_b,
-                         .a = &c->a->version->regions[region_a].desc,
-                         .b = &c->b->version->regions[region_b].desc};
+                         .a = &c->a->version->regions[region_a]->desc,
+                         .b = &c->b->version->regions[region_b]->desc};
         *out = (struct region_diff){.differing = 0};
         int rc = compare_all(&w);
         out->differing = w.differing;

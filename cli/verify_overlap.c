@@ -79,7 +79,7 @@ static void report(struct damages *d, const struct version *v, uint32_t region, 
         char *text;
         if (asprintf(&text,
                      "version %" PRIu64 ", region '%s', %s %" PRIu64 ": it overlaps another object",
-                     v->number, v->regions[region].desc.name, what, number) < 0)
+                     v->number, v->regions[region]->desc.name, what, number) < 0)
                 exit(TROUBLE);
         damages_add(d, (struct damage){v->number, region, first, count, text});
 }
@@ -87,7 +87,7 @@ static void report(struct damages *d, const struct version *v, uint32_t region, 
 static int check_leaf(struct map *m, const struct source *s, const struct version *v,
                       uint32_t region, uint64_t leaf, struct damages *d)
 {
-        const struct stored_region *r = &v->regions[region];
+        const struct stored_region *r = v->regions[region];
         struct leaf_entry entries[LEAF_ENTRIES];
         if (pool_read_leaf(s->pool, v, region, leaf, entries))
                 return 0; /* reading its blocks will say so */
@@ -97,6 +97,8 @@ static int check_leaf(struct map *m, const struct source *s, const struct versio
         if (taken > 0)
                 report(d, v, region, first, count, "leaf", leaf);
         for (uint32_t i = 0; i < count && taken >= 0; i++) {
+                if (entries[i].offset == 0)
+                        continue; /* zeros, which lie nowhere */
                 taken = take(m, entries[i].offset, block_length(&r->desc, first + i));
                 if (taken > 0)
                         report(d, v, region, first + i, 1, "block", first + i);
@@ -109,8 +111,13 @@ static int check_all(struct map *m, const struct source *s, const struct version
 {
         if (take(m, v->manifest.offset, v->manifest_bytes) < 0)
                 return -1;
+        for (uint32_t i = 0; i < v->catalog_count; i++) {
+                struct catalog_ref c = version_catalog(v, i);
+                if (c.ref.offset && take(m, c.ref.offset, c.bytes) < 0)
+                        return -1;
+        }
         for (uint32_t i = 0; i < v->region_count; i++)
-                for (uint64_t leaf = 0; leaf < region_leaves(&v->regions[i].desc); leaf++)
+                for (uint64_t leaf = 0; leaf < region_leaves(&v->regions[i]->desc); leaf++)
                         if (check_leaf(m, s, v, i, leaf, d))
                                 return -1;
         return 0;

@@ -259,6 +259,9 @@ MAX_VERSIONS = 64
 MAX_MANIFEST = 256 << 20
 MAX_REGIONS = 1 << 20
 MAX_BYTES = 1 << 56
+MAX_BOXES = 1 << 20
+EXPANSION = 65536               # §7: what the leaves of a pool can map, at most
+NEWEST = 2                      # format version
 LEAF_ENTRIES = 1024
 MIN_RECORD = 56                 # one dimension, a short name, no leaf
 ENTRY_DAMAGED = 1               # flag of a version entry
@@ -313,10 +316,21 @@ class Superblock(NamedTuple):
     pool_bytes: int
     incompatible: int
     entries: Tuple[Entry, ...]
+    job: Optional["Job"] = None
+    confirmed: int = 0
+
+
+class Job(NamedTuple):
+    """The job that a pool belongs to (§3)."""
+
+    name: str
+    incarnation: int
+    rank: int
+    members: int
 
 
 class Region(NamedTuple):
-    """A region record (§4); the leaf references stay in the bytes of the manifest."""
+    """A region record (§4); the leaf references stay in the bytes of the catalog."""
 
     name: str
     type: int
@@ -326,8 +340,8 @@ class Region(NamedTuple):
     dims: Tuple[int, ...]
     size: int
     leaves: int
-    part: Optional[Tuple[Tuple[int, ...], Tuple[int, ...]]]
-    manifest: bytes
+    part: Optional[Tuple[Tuple[int, ...], Tuple[Tuple[Tuple[int, ...], Tuple[int, ...]], ...]]]
+    catalog: bytes
     refs: int
 
     @property
@@ -343,7 +357,7 @@ class Region(NamedTuple):
     def leaf_ref(self, i):
         """Offset and checksum of leaf i."""
         at = self.refs + 24 * i
-        return _u64(self.manifest, at)[0], self.manifest[at + 8:at + 24]
+        return _u64(self.catalog, at)[0], self.catalog[at + 8:at + 24]
 
     def leaf_entries(self, i):
         """Number of blocks leaf i maps."""
@@ -360,6 +374,7 @@ class Manifest(NamedTuple):
     frozen: int
     total: int
     regions: Tuple[Region, ...]
+    catalogs: Tuple[Tuple[int, int], ...] = ()      # offset and length
 
 
 def check(condition, reason):
@@ -375,15 +390,16 @@ def check_header(data, magic, length, checksum=None):
     check(checksum in (None, data[16:32]), "checksum in the header differs from the one in the reference")
     check(h128(data[:16] + bytes(16) + data[32:]) == data[16:32], "checksum does not match")
     version = _u32(data, 8)[0]      # last: a flipped bit must not pass for a newer format
-    if version > 1:
+    if version > NEWEST:
         raise Newer("format version %d" % version)
-    check(version == 1, "format version %d" % version)
+    check(version, "format version 0")
+    return version
 
 
 def parse_superblock(data, slot):
     """The superblock in these 4096 bytes; Bad if it is not a valid one."""
     check(any(data), "all bytes are zero")
-    check_header(data, b"BLYSUPER", SLOT)
+    version = check_header(data, b"BLYSUPER", SLOT)
     generation, pool_bytes, next_version, slot_size, count = struct.unpack_from("<3Q2I", data, 48)
     incompatible = _u64(data, 88)[0]
     if incompatible:            # the rest may mean something else
@@ -396,62 +412,152 @@ def parse_superblock(data, slot):
     entries = tuple(Entry(*struct.unpack_from("<2Q2IQ16s", data, 128 + 48 * i)) for i in range(count))
     numbers = [0] + [e.number for e in entries] + [next_version]
     check(all(a < b for a, b in zip(numbers, numbers[1:])), "version numbers are not ascending")
-    return Superblock(slot, data[32:48], generation, pool_bytes, 0, entries)
+    job, confirmed = (None, 0) if version == 1 else parse_job(data, next_version)
+    return Superblock(slot, data[32:48], generation, pool_bytes, 0, entries, job, confirmed)
+
+
+def check_place(incarnation, rank, members):
+    """Check the place of a process in its job."""
+    check(rank < members if members else not rank and not incarnation, "rank %d of %d members" % (rank, members))
+
+
+def parse_job(data, next_version):
+    """The job of a superblock, None outside of jobs, and the confirmed version."""
+    confirmed, incarnation, rank, members, length = struct.unpack_from("<2Q3I", data, 3200)
+    check(confirmed < next_version, "confirmed version %d" % confirmed)
+    check(length <= 255, "job name of %d bytes" % length)
+    check_place(incarnation, rank, members)
+    name = parse_name(data[3228:3228 + length])
+    return (Job(name, incarnation, rank, members) if members or name else None), confirmed
+
+
+def parse_name(data):
+    """A name as text."""
+    try:
+        name = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise Bad("name is not UTF-8") from None
+    check(all(c >= " " and not "\x7f" <= c <= "\x9f" for c in name), "control character in the name")
+    return name
+
+
+def parse_catalogs(data, entry, sb, catalog):
+    """The manifest in these bytes, whose header has been checked; catalog(offset, length, checksum) reads one."""
+    pool_id, number, frozen, total, count, catalogs = struct.unpack_from("<16s3Q2I", data, 32)
+    check(pool_id == sb.pool_id, "belongs to another pool")
+    check(number == entry.number, "is that of version %d" % number)
+    check(count <= MAX_REGIONS and 128 + catalogs * 32 == len(data), "%d regions, %d catalogs" % (count, catalogs))
+    check(total <= EXPANSION * sb.pool_bytes, "regions of %d bytes cannot be in such a pool" % total)
+    check_place(*struct.unpack_from("<Q2I", data, 80))
+    refs = [struct.unpack_from("<Q16s2I", data, 128 + 32 * i) for i in range(catalogs)]
+    check(sum(r[2] for r in refs) <= sb.pool_bytes, "catalogs overlap")
+    check(sum(r[3] for r in refs) == count and all(r[3] for r in refs), "%d regions are not in the catalogs" % count)
+    regions = []
+    for i, (offset, checksum, length, within) in enumerate(refs):
+        try:
+            check(48 + within * MIN_RECORD <= length <= MAX_MANIFEST, "%d regions in %d bytes" % (within, length))
+            body = catalog(offset, length, checksum)
+            check(_u32(body, 32)[0] == within, "%d regions" % _u32(body, 32)[0])
+            regions += parse_records(body, 48, within, False)
+        except Bad as e:
+            raise type(e)("catalog %d: %s" % (i, e)) from None
+    check_regions(regions, total)
+    return Manifest(frozen, total, tuple(regions), tuple((r[0], r[2]) for r in refs))
+
+
+def parse_records(data, at, count, flat):
+    """The regions of a catalog, or of a manifest of format 1 (§11)."""
+    regions = []
+    for i in range(count):
+        try:
+            region, length = parse_region(data, at, flat)
+        except Bad as e:
+            raise Bad("record %d: %s" % (i, e)) from None
+        regions.append(region)
+        at += length
+    check(at == len(data), "records do not end with the object")
+    return regions
+
+
+def check_regions(regions, total):
+    """Names and sizes of all regions of a version."""
+    names = set()
+    for r in regions:
+        check(r.name not in names, "name %r occurs twice" % r.name)
+        names.add(r.name)
+    check(sum(r.size for r in regions) == total, "sizes of the regions do not add up")
 
 
 def parse_manifest(data, entry, sb):
-    """The manifest in these bytes, whose header has been checked."""
+    """The manifest of format 1 in these bytes, whose header has been checked (§11)."""
     pool_id, number, frozen, total, count = struct.unpack_from("<16s3QI", data, 32)
     check(pool_id == sb.pool_id, "belongs to another pool")
     check(number == entry.number, "is that of version %d" % number)
     check(count <= MAX_REGIONS and 80 + count * MIN_RECORD <= len(data), "%d regions" % count)
     check(total <= sb.pool_bytes, "regions of %d bytes are larger than the pool" % total)
-    regions, names, at = [], set(), 80
-    for i in range(count):
-        try:
-            region, length = parse_region(data, at)
-            check(region.name not in names, "name %r occurs twice" % region.name)
-        except Bad as e:
-            raise Bad("record %d: %s" % (i, e)) from None
-        regions.append(region)
-        names.add(region.name)
-        at += length
-    check(at == len(data), "records do not end with the object")
-    check(sum(r.size for r in regions) == total, "sizes of the regions do not add up")
+    regions = parse_records(data, 80, count, True)
+    check_regions(regions, total)
     return Manifest(frozen, total, tuple(regions))
 
 
-def parse_region(data, at):
-    """The region record at an offset of a manifest, and its length."""
+def parse_boxes(data, at, d, g, count, flat):
+    """Dims of the region, dims of the global array and boxes, as they follow each other."""
+    def numbers(n):
+        nonlocal at
+        at += 8 * n
+        return struct.unpack_from("<%dQ" % n, data, at - 8 * n)
+
+    dims = numbers(d)
+    if not count:
+        return dims, None
+    whole = numbers(g)
+    if flat:
+        boxes = ((numbers(g), dims),)
+    else:
+        boxes = tuple((numbers(g), numbers(g)) for _ in range(count))
+    elements = 0
+    for start, part in boxes:
+        check(all(a + b <= c for a, b, c in zip(start, part, whole)), "part does not fit the global array")
+        product = 1
+        for n in part:
+            product *= n
+        elements += product
+    product = 1
+    for n in dims:
+        product *= n
+    check(elements == product, "boxes of %d elements in a region of %d" % (elements, product))
+    return dims, (whole, boxes)
+
+
+def parse_region(data, at, flat):
+    """The region record at an offset of a catalog (or a manifest of format 1: flat), and its length."""
     check(len(data) - at >= MIN_RECORD, "cut off")
-    (length, m, type_, element, block, d, hash_, flags,
-     size, leaves) = struct.unpack_from("<I2H2I2BH4x2Q", data, at)
+    (length, m, type_, element, block, d, hash_, flags, g, boxes,
+     size, leaves) = struct.unpack_from("<I2H2I4BI2Q", data, at)
+    if flat:
+        g, boxes = (d, 1) if flags & REGION_PART else (0, 0)
+    elif flags & REGION_PART:
+        check(1 <= g <= 8 and 1 <= boxes <= MAX_BOXES, "%d boxes in %d dimensions" % (boxes, g))
+    else:
+        check(not g and not boxes, "boxes without a global array")
     check(length % 8 == 0 and MIN_RECORD <= length <= len(data) - at, "length %d" % length)
     check(1 <= d <= 8, "%d dimensions" % d)
     check(1 <= m <= 255, "name of %d bytes" % m)
-    vectors = 3 if flags & REGION_PART else 1
-    name_at = at + 40 + 8 * d * vectors
+    name_at = at + 40 + 8 * (d + g + (boxes * g if flat else 2 * boxes * g))
     refs = name_at + (m + 7) // 8 * 8
     check(leaves <= (length - 40) // 24 and refs + 24 * leaves == at + length, "length does not fit its contents")
-    try:
-        name = data[name_at:name_at + m].decode("utf-8")
-    except UnicodeDecodeError:
-        raise Bad("name is not UTF-8") from None
-    check(all(c >= " " and not "\x7f" <= c <= "\x9f" for c in name), "control character in the name")
+    name = parse_name(data[name_at:name_at + m])
     check(hash_ in HASHES, "unknown hash %d" % hash_)
     check(type_ in TYPES, "unknown type %d" % type_)
     check(element == TYPES[type_][1] if type_ else element > 0, "element size %d" % element)
     check(128 <= block <= 1 << 20 and block & (block - 1) == 0, "block size %d" % block)
     check(size <= MAX_BYTES, "size %d" % size)
-    v = [struct.unpack_from("<%dQ" % d, data, at + 40 + 8 * d * i) for i in range(vectors)]
+    dims, part = parse_boxes(data, at + 40, d, g, boxes, flat)
     product = element
-    for dim in v[0]:
+    for dim in dims:
         product *= dim
     check(product == size, "size %d is not that of the shape" % size)
-    if vectors == 3:
-        check(all(start + part <= whole for part, whole, start in zip(*v)), "part does not fit the global array")
-    region = Region(name, type_, element, block, hash_, v[0], size, leaves,
-                    (v[1], v[2]) if vectors == 3 else None, data, refs)
+    region = Region(name, type_, element, block, hash_, dims, size, leaves, part, data, refs)
     check(leaves == -(-region.blocks // LEAF_ENTRIES), "%d leaves" % leaves)
     return region, length
 
@@ -484,7 +590,7 @@ class Pool:
                 break
         for i, s in enumerate(self.slots):
             if isinstance(s, Newer):
-                raise PoolError("superblock %d is newer: %s; this reader knows version 1" % (i, s))
+                raise PoolError("superblock %d is newer: %s; this reader knows version %d" % (i, s, NEWEST))
         if not valid:
             raise PoolError("no valid superblock (superblock 0: %s; superblock 1: %s)" % tuple(self.slots))
         for s in valid:
@@ -552,8 +658,15 @@ class Pool:
         def read():
             check(80 <= entry.length <= MAX_MANIFEST, "length %d" % entry.length)
             data = self._read(entry.offset, entry.length)
-            check_header(data, b"BLYMANIF", entry.length, entry.checksum)
-            return parse_manifest(data, entry, self.current)
+            if check_header(data, b"BLYMANIF", entry.length, entry.checksum) == 1:
+                return parse_manifest(data, entry, self.current)
+            check(entry.length >= 128, "length %d" % entry.length)
+            return parse_catalogs(data, entry, self.current, catalog)
+
+        def catalog(offset, length, checksum):
+            data = self._read(offset, length)
+            check_header(data, b"BLYCATLG", length, checksum)
+            return data
         return self._fetch(entry, "version %d, manifest" % entry.number, read)
 
     def leaf(self, entry, region, i):
@@ -564,18 +677,25 @@ class Pool:
 
         def read():
             data = self._read(offset, length)
-            check_header(data, b"BLYLEAF\0", length, checksum)
-            key, first, entries, block, version = struct.unpack_from("<2Q2IQ", data, 32)
+            version = check_header(data, b"BLYLEAF\0", length, checksum)
+            key, first, entries, block = struct.unpack_from("<2Q2I", data, 32)
             check(key == xxh3_64(region.name.encode()), "belongs to another region")
             check(first == LEAF_ENTRIES * i, "begins with block %d" % first)
             check(entries == count, "%d entries" % entries)
             check(block == region.block, "block size %d" % block)
-            return [data[at:at + 24] for at in range(64, length, 24)]
+            refs = [data[at:at + 24] for at in range(64, length, 24)]
+            for k, ref in enumerate(refs):
+                if not any(ref[:8]):
+                    check(version > 1 and not any(ref), "block %d has no place" % (first + k))
+            return refs
         return self._fetch(entry, "version %d, region %r, leaf %d (blocks %d to %d)" % (
             entry.number, region.name, i, LEAF_ENTRIES * i, LEAF_ENTRIES * i + count - 1), read)
 
     def block(self, entry, region, k, ref):
         """The bytes of block k, given its entry in the leaf."""
+        if not any(ref):
+            return bytes(region.block_length(k))
+
         def read():
             data = self._read(_u64(ref, 0)[0], region.block_length(k))
             check(HASHES[region.hash](data) == ref[8:], "checksum does not match")
@@ -610,12 +730,23 @@ def vector(v):
     return "[%s]" % ", ".join(map(str, v))
 
 
+def part_text(part):
+    """The place in a global array as text."""
+    whole, boxes = part
+    if len(boxes) == 1:
+        return ", part of %s at %s" % (vector(whole), vector(boxes[0][0]))
+    return ", %d boxes of %s" % (len(boxes), vector(whole))
+
+
 def list_pool(pool):
     """The lines of `ls`, and those about versions that cannot be read."""
     sb = pool.current
     lines, errors = [], []
     lines.append("pool %s: generation %d, %s, %d bytes"
                  % (sb.pool_id.hex(), sb.generation, plural(len(sb.entries), "version"), sb.pool_bytes))
+    if sb.job:
+        lines.append("job %r: incarnation %d, rank %d of %d, version %d confirmed"
+                     % (sb.job.name, sb.job.incarnation, sb.job.rank, sb.job.members, sb.confirmed))
     for entry in sb.entries:
         mark = ", marked as damaged by the writer" if entry.flags & ENTRY_DAMAGED else ""
         head = "version %d: published %s%s" % (entry.number, times(entry.time), mark)
@@ -628,7 +759,7 @@ def list_pool(pool):
         lines.append("%s, frozen %s, %s, %d bytes"
                      % (head, times(manifest.frozen), plural(len(manifest.regions), "region"), manifest.total))
         for r in manifest.regions:
-            part = ", part of %s at %s" % tuple(map(vector, r.part)) if r.part else ""
+            part = part_text(r.part) if r.part else ""
             lines.append("  %r %s %s %d bytes%s" % (r.name, r.type_name, vector(r.dims), r.size, part))
     return lines, errors
 
@@ -794,6 +925,8 @@ class Verifier:
                         continue
                     if len(seen) < self.MAX_SEEN:
                         seen.add((ref, length))
+                if not any(ref):
+                    continue        # zeros lie nowhere
                 # One integer sorts by offset and is small: offset, length, region, block.
                 extents.append(_u64(ref, 0)[0] << 128 | length << 96 | number << 64 | k)
 

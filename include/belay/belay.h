@@ -72,6 +72,12 @@ enum belay_type {
 struct belay;        /* a context: one pool, its regions and versions */
 struct belay_config; /* options for opening a context                 */
 
+/* A part of a global array: its first element and its shape, one number a dimension. */
+struct belay_box {
+        uint64_t start[BELAY_MAX_DIMS];
+        uint64_t dims[BELAY_MAX_DIMS];
+};
+
 /* The full description of a region. Zero the struct, set size = sizeof, then fill in. */
 struct belay_desc {
         size_t size;            /* sizeof(struct belay_desc)                                     */
@@ -85,6 +91,11 @@ struct belay_desc {
         uint64_t dims[BELAY_MAX_DIMS];        /* C order: the last one varies fastest           */
         uint64_t global_dims[BELAY_MAX_DIMS]; /* with BELAY_GLOBAL: the whole array's shape …   */
         uint64_t global_start[BELAY_MAX_DIMS]; /* … and where this part begins in it             */
+        /* With BELAY_GLOBAL, for a region that holds several boxes of the array, one after the
+         * other: they have as many elements as the region, in sum. global_start is not used. */
+        uint32_t global_ndims;         /* of global_dims and the boxes; 0: ndims               */
+        uint32_t box_count;            /* 0: one box, at global_start and of the shape dims    */
+        const struct belay_box *boxes; /* copied                                               */
 };
 #define BELAY_GLOBAL                                                                               \
         1u /* a part of a global array                                                 */
@@ -241,9 +252,12 @@ struct belay_report {
 int belay_restart_report(struct belay *b, struct belay_report *out);
 
 /* Describes a stored region of the newest version, so that memory of the right size can be made
- * before restart. out->size must be set; out->name is NULL afterwards. -ENOENT if there is none.
+ * before restart. out->size must be set; out->name and out->boxes are NULL afterwards. -ENOENT if there is none.
  * One thread at a time. */
 int belay_stored(struct belay *b, const char *name, struct belay_desc *out);
+/* The boxes of that region: fills in up to `room` of them and returns how many there are, 0 for a
+ * region that is no part of a global array. One thread at a time. */
+int belay_stored_boxes(struct belay *b, const char *name, struct belay_box *out, uint32_t room);
 
 /* ---- what happened ------------------------------------------------------------------------- */
 
@@ -266,6 +280,7 @@ struct belay_stats {
         uint64_t last_written;      /* bytes written, metadata included                    */
         uint64_t last_data;         /* … of which region data                              */
         uint64_t last_unchanged;    /* region bytes shared with the version before         */
+        uint64_t last_zeros;        /* region bytes that have become zero: they take no space */
         uint64_t last_units;        /* units of all regions …                              */
         uint64_t last_dirty;        /* … that may have changed                             */
         uint64_t last_direct;       /* … that were staged at the freeze                    */

@@ -368,6 +368,7 @@ void context_stats(struct belay *b, struct belay_stats *out)
                 .last_written = last.result.written_bytes,
                 .last_data = last.result.data_bytes,
                 .last_unchanged = last.result.unchanged_bytes,
+                .last_zeros = last.result.zero_bytes,
                 .last_units = last.units,
                 .last_dirty = last.dirty_units,
                 .last_direct = last.direct_units,

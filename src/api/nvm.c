@@ -148,7 +148,7 @@ size_t nvsize(uint64_t id)
         int rc = choose_version(&version);
         engine_resume(context->engine);
         int64_t at = rc == 0 && version ? version_find(version, name) : -1;
-        return at < 0 ? 0 : (size_t)version->regions[at].desc.bytes;
+        return at < 0 ? 0 : (size_t)version->regions[at]->desc.bytes;
 }
 
 static void *allocate(uint64_t id, const struct belay_desc *shape, int persistent)

@@ -38,6 +38,36 @@ static int find(struct belay *b, const char *name, bool owned, struct region **o
         return 0;
 }
 
+/* The place in a global array: one box, or several. */
+static int translate_boxes(const struct belay_desc *in, struct region_desc *out)
+{
+        if (!(in->flags & BELAY_GLOBAL))
+                return in->box_count || in->global_ndims
+                               ? err_set(-EINVAL, "region '%s': boxes need the flag BELAY_GLOBAL",
+                                         in->name)
+                               : 0;
+        out->global_ndims = in->global_ndims ? in->global_ndims : in->ndims;
+        if (out->global_ndims > BELAY_MAX_DIMS)
+                return err_set(-EINVAL, "region '%s': %u global dimensions; it must be 1 to %d",
+                               in->name, out->global_ndims, BELAY_MAX_DIMS);
+        memcpy(out->global_dims, in->global_dims, out->global_ndims * sizeof(in->dims[0]));
+        out->box_count = in->box_count ? in->box_count : 1;
+        if (in->box_count && !in->boxes)
+                return err_set(-EINVAL, "region '%s': there are no boxes", in->name);
+        if (in->box_count) {
+                _Static_assert(sizeof(struct belay_box) == sizeof(struct box), "the same");
+                out->box = *(const struct box *)&in->boxes[0];
+                out->more = in->box_count > 1 ? (const struct box *)&in->boxes[1] : NULL;
+                return 0;
+        }
+        if (out->global_ndims != in->ndims)
+                return err_set(-EINVAL, "region '%s': one box has the dimensions of its region",
+                               in->name);
+        memcpy(out->box.start, in->global_start, in->ndims * sizeof(in->dims[0]));
+        memcpy(out->box.dims, in->dims, in->ndims * sizeof(in->dims[0]));
+        return 0;
+}
+
 /* The public description as an internal one; shape and type are checked when it is registered. */
 static int translate(const struct belay *b, const struct belay_desc *in, struct region_desc *out)
 {
@@ -63,14 +93,10 @@ static int translate(const struct belay *b, const struct belay_desc *in, struct 
                         in->block_bytes ? in->block_bytes : (uint32_t)b->options.number[OPT_BLOCK],
                 .hash = (uint32_t)b->options.number[OPT_HASH] + HASH_XXH3,
                 .ndims = in->ndims,
-                .global = (in->flags & BELAY_GLOBAL) != 0,
         };
-        size_t dims = in->ndims * sizeof(in->dims[0]);
         memcpy(out->name, in->name, strlen(in->name) + 1);
-        memcpy(out->dims, in->dims, dims);
-        memcpy(out->global_dims, in->global_dims, dims);
-        memcpy(out->global_start, in->global_start, dims);
-        return 0;
+        memcpy(out->dims, in->dims, in->ndims * sizeof(in->dims[0]));
+        return translate_boxes(in, out);
 }
 
 static struct belay_desc flat(const char *name, enum belay_type type, uint64_t count)
@@ -200,14 +226,12 @@ void *belay_ptr(struct belay *b, const char *name)
         return r ? r->ptr : NULL;
 }
 
-int belay_stored(struct belay *b, const char *name, struct belay_desc *out)
+/* The region in the newest usable version. */
+static int find_stored(struct belay *b, const char *name, const struct region_desc **out)
 {
         int rc = check_name(b, name);
         if (rc)
                 return rc;
-        if (!out || out->size != sizeof(*out))
-                return err_set(-EINVAL,
-                               "belay_stored: size is not that of this library's description");
         engine_idle(b->engine);
         engine_resume(b->engine); /* it does not change the list of versions */
         for (uint32_t i = pool_version_count(b->pool); i > 0; i--) {
@@ -217,19 +241,46 @@ int belay_stored(struct belay *b, const char *name, struct belay_desc *out)
                 int64_t at = version_find(v, name);
                 if (at < 0)
                         break;
-                const struct region_desc *d = &v->regions[at].desc;
-                *out = (struct belay_desc){.size = sizeof(*out),
-                                           .type = d->type,
-                                           .element_bytes = d->element_bytes,
-                                           .ndims = d->ndims,
-                                           .block_bytes = d->block_bytes,
-                                           .flags = d->global ? BELAY_GLOBAL : 0};
-                memcpy(out->dims, d->dims, sizeof(out->dims));
-                memcpy(out->global_dims, d->global_dims, sizeof(out->global_dims));
-                memcpy(out->global_start, d->global_start, sizeof(out->global_start));
+                *out = &v->regions[at]->desc;
                 return 0;
         }
         char shown[64];
         return err_set(-ENOENT, "the newest version has no region '%s'",
                        printable(name, shown, sizeof(shown)));
+}
+
+int belay_stored(struct belay *b, const char *name, struct belay_desc *out)
+{
+        const struct region_desc *d;
+        if (!out || out->size != sizeof(*out))
+                return err_set(-EINVAL,
+                               "belay_stored: size is not that of this library's description");
+        int rc = find_stored(b, name, &d);
+        if (rc)
+                return rc;
+        *out = (struct belay_desc){.size = sizeof(*out),
+                                   .type = d->type,
+                                   .element_bytes = d->element_bytes,
+                                   .ndims = d->ndims,
+                                   .block_bytes = d->block_bytes,
+                                   .flags = d->box_count ? BELAY_GLOBAL : 0,
+                                   .global_ndims = d->global_ndims,
+                                   .box_count = d->box_count};
+        memcpy(out->dims, d->dims, sizeof(out->dims));
+        memcpy(out->global_dims, d->global_dims, sizeof(out->global_dims));
+        memcpy(out->global_start, d->box.start, sizeof(out->global_start));
+        return 0;
+}
+
+int belay_stored_boxes(struct belay *b, const char *name, struct belay_box *out, uint32_t room)
+{
+        const struct region_desc *d;
+        if (!out && room)
+                return err_set(-EINVAL, "belay_stored_boxes: there is no place for the boxes");
+        int rc = find_stored(b, name, &d);
+        if (rc)
+                return rc;
+        for (uint32_t i = 0; i < min_u64(room, d->box_count); i++)
+                memcpy(&out[i], region_box(d, i), sizeof(out[i]));
+        return (int)d->box_count;
 }

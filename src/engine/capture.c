@@ -252,9 +252,10 @@ bool engine_dropped(struct engine *e, const char *name)
         return is_dropped(e, name);
 }
 
-int carry_over(struct engine *e)
+void carry_over(struct engine *e)
 {
-        return e->carry || e->carry_once ? draft_carry(e->draft, is_dropped, e) : 0;
+        if (e->carry || e->carry_once)
+                draft_carry(e->draft, is_dropped, e);
 }
 
 void forget_dropped(struct engine *e)

@@ -116,7 +116,7 @@ int look_ready(struct engine *e);
 /* capture.c: all regions are the part. */
 int part_all(struct engine *e);
 /* What the version does not have itself. */
-int carry_over(struct engine *e);
+void carry_over(struct engine *e);
 /* It is published: names may be used again. */
 void forget_dropped(struct engine *e);
 

@@ -88,9 +88,8 @@ void epoch_forget(struct engine *e, bool published)
 /* All captured: the version is published, the marks are its. */
 static int seal(struct engine *e)
 {
-        int rc = carry_over(e);
-        if (rc == 0)
-                rc = draft_publish(&e->draft, &e->epoch.result);
+        carry_over(e);
+        int rc = draft_publish(&e->draft, &e->epoch.result);
         if (rc)
                 return rc;
         forget_dropped(e);

@@ -223,16 +223,32 @@ static void open_rest(struct engine *e)
         }
 }
 
+/* What a patched unit has besides the blocks of its written pages. */
+static void keep_rest(struct engine *e, uint32_t number, uint64_t first, uint64_t end)
+{
+        for (uint64_t block = first; block < end; block++)
+                if (!draft_has(e->draft, number, block))
+                        draft_keep(e->draft, number, block, 1);
+}
+
 static void keep_clean(struct engine *e)
 {
         for (uint32_t i = 0; i < e->part_count; i++) {
                 const struct region *r = e->part[i];
-                uint64_t per_unit = r->watch->span.unit_bytes / r->desc.block_bytes;
-                for (uint64_t block = 0; block < region_blocks(&r->desc); block++) {
-                        uint8_t mode = r->watch->mode[block / per_unit];
-                        if (mode == MODE_KEEP ||
-                            (mode == MODE_PATCH && !draft_has(e->draft, e->part_first + i, block)))
-                                draft_keep(e->draft, e->part_first + i, block);
+                const struct watch *w = r->watch;
+                uint32_t number = e->part_first + i;
+                uint64_t per_unit = w->span.unit_bytes / r->desc.block_bytes;
+                for (uint64_t u = 0; u < w->span.units;) {
+                        uint64_t end = u + 1;
+                        while (end < w->span.units && w->mode[end] == w->mode[u])
+                                end++;
+                        uint64_t first = u * per_unit;
+                        uint64_t last = min_u64(end * per_unit, region_blocks(&r->desc));
+                        if (w->mode[u] == MODE_KEEP)
+                                draft_keep(e->draft, number, first, last - first);
+                        else if (w->mode[u] == MODE_PATCH)
+                                keep_rest(e, number, first, last);
+                        u = end;
                 }
         }
 }

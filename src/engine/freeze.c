@@ -45,8 +45,11 @@ int put_unit(struct engine *e, uint32_t region, uint64_t unit, const uint8_t *fr
         uint64_t end = min_u64(first + per_unit, region_blocks(&r->desc));
         uint64_t changed = 0;
         bool same = r->watch->look[unit] == LOOK_SAME;
-        for (uint64_t block = first; same && block < end; block++)
-                draft_put_same(e->draft, e->part_first + region, block);
+        for (uint64_t block = first; same && block < end; block++) {
+                int rc = draft_put_same(e->draft, e->part_first + region, block);
+                if (rc)
+                        return rc;
+        }
         for (uint64_t block = first; !same && block < end; block++) {
                 int rc = draft_put(e->draft, e->part_first + region, block,
                                    from + (block - first) * r->desc.block_bytes);

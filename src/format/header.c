@@ -3,6 +3,7 @@
 
 const char magic_super[8] = {'B', 'L', 'Y', 'S', 'U', 'P', 'E', 'R'};
 const char magic_manifest[8] = {'B', 'L', 'Y', 'M', 'A', 'N', 'I', 'F'};
+const char magic_catalog[8] = {'B', 'L', 'Y', 'C', 'A', 'T', 'L', 'G'};
 const char magic_leaf[8] = {'B', 'L', 'Y', 'L', 'E', 'A', 'F', '\0'};
 
 void hash_put(uint8_t *out, struct hash128 h)

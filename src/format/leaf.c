@@ -4,6 +4,27 @@
 
 enum { AT_KEY = 32, AT_FIRST = 40, AT_COUNT = 48, AT_BLOCK = 52, AT_VERSION = 56 };
 
+#define STEP 256u
+
+bool block_is_zero(const void *data, size_t bytes)
+{
+        const uint8_t *p = data;
+        while (bytes) {
+                size_t n = min_u64(bytes, STEP);
+                uint64_t any = 0;
+                size_t i = 0;
+                for (; i + 8 <= n; i += 8)
+                        any |= get_u64(p + i);
+                for (; i < n; i++)
+                        any |= p[i];
+                if (any)
+                        return false;
+                p += n;
+                bytes -= n;
+        }
+        return true;
+}
+
 struct hash128 leaf_encode(uint8_t *out, const struct region_desc *d, uint64_t leaf,
                            uint64_t version, const struct leaf_entry *entries)
 {
@@ -41,6 +62,12 @@ int leaf_decode(const uint8_t *in, const struct region_desc *d, uint64_t leaf, u
         for (uint32_t i = 0; i < count; i++, p += ENTRY_BYTES) {
                 uint64_t block = leaf * LEAF_ENTRIES + i;
                 entries[i] = (struct leaf_entry){get_u64(p), hash_get(p + 8)};
+                bool zero = header_version(in) > 1 && entries[i].offset == 0;
+                if (zero && (entries[i].hash.lo || entries[i].hash.hi))
+                        return err_set(BELAY_E_DATA, "%s: block %llu is of zeros and has a hash",
+                                       who, (unsigned long long)block);
+                if (zero)
+                        continue;
                 if (!placement_legal(entries[i].offset, block_length(d, block), pool_bytes))
                         return err_set(BELAY_E_DATA, "%s: block %llu lies outside the pool", who,
                                        (unsigned long long)block);

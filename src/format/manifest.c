@@ -1,70 +1,37 @@
-/* manifest.c: format.md §4. */
+/* manifest.c: format.md §4, the list of catalogs; and what format 1 had in its place (§11). */
 #include "format/format_int.h"
-#include <errno.h>
-#include <stdio.h>
 
-enum { AT_ID = 32, AT_VERSION = 48, AT_TIME = 56, AT_DATA = 64, AT_COUNT = 72 };
-enum { RECORD_HEAD = 40 };
-#define RECORD_GLOBAL 1u
+enum { AT_ID = 32, AT_VERSION = 48, AT_TIME = 56, AT_DATA = 64, AT_COUNT = 72, AT_CATALOGS = 76 };
+enum { AT_INCARNATION = 80, AT_RANK = 88, AT_MEMBERS = 92 };
+/* The smallest record: one dimension, a name of one byte. */
+#define LEAST_RECORD_BYTES (40u + 8 + 8)
 
-static uint64_t record_bytes(uint32_t ndims, bool global, uint64_t name_length, uint64_t leaves)
+struct object_ref ref_get(const uint8_t *in)
 {
-        return RECORD_HEAD + 8u * ndims * (global ? 3u : 1u) + align_up(name_length, 8) +
-               leaves * ENTRY_BYTES;
+        return (struct object_ref){get_u64(in), hash_get(in + 8)};
 }
 
-uint64_t manifest_record_bytes(const struct region_desc *d)
+void ref_put(uint8_t *out, struct object_ref ref)
 {
-        return record_bytes(d->ndims, d->global, strlen(d->name), region_leaves(d));
+        put_u64(out, ref.offset);
+        hash_put(out + 8, ref.checksum);
 }
 
-static uint8_t *put_dims(uint8_t *p, const uint64_t *dims, uint32_t ndims)
+void manifest_put_catalog(uint8_t *out, uint32_t i, const struct catalog_ref *t)
 {
-        for (uint32_t i = 0; i < ndims; i++)
-                put_u64(p + 8 * i, dims[i]);
-        return p + 8 * ndims;
+        uint8_t *p = out + manifest_bytes(i);
+        ref_put(p, t->ref);
+        put_u32(p + 24, t->bytes);
+        put_u32(p + 28, t->regions);
 }
 
-static const uint8_t *get_dims(const uint8_t *p, uint64_t *dims, uint32_t ndims)
+struct catalog_ref manifest_catalog(const uint8_t *in, uint32_t i)
 {
-        for (uint32_t i = 0; i < ndims; i++)
-                dims[i] = get_u64(p + 8 * i);
-        return p + 8 * ndims;
+        const uint8_t *p = in + manifest_bytes(i);
+        return (struct catalog_ref){ref_get(p), get_u32(p + 24), get_u32(p + 28)};
 }
 
-uint64_t manifest_put_region(uint8_t *out, uint64_t at, const struct region_desc *d,
-                             const struct object_ref *leaves)
-{
-        uint8_t *p = out + at;
-        uint64_t bytes = manifest_record_bytes(d);
-        size_t name = strlen(d->name);
-        memset(p, 0, RECORD_HEAD);
-        put_u32(p, (uint32_t)bytes);
-        put_u16(p + 4, (uint16_t)name);
-        put_u16(p + 6, (uint16_t)d->type);
-        put_u32(p + 8, d->element_bytes);
-        put_u32(p + 12, d->block_bytes);
-        p[16] = (uint8_t)d->ndims;
-        p[17] = (uint8_t)d->hash;
-        put_u16(p + 18, d->global ? RECORD_GLOBAL : 0);
-        put_u64(p + 24, d->bytes);
-        put_u64(p + 32, region_leaves(d));
-        p = put_dims(p + RECORD_HEAD, d->dims, d->ndims);
-        if (d->global) {
-                p = put_dims(p, d->global_dims, d->ndims);
-                p = put_dims(p, d->global_start, d->ndims);
-        }
-        memset(p, 0, align_up(name, 8));
-        memcpy(p, d->name, name);
-        p += align_up(name, 8);
-        for (uint64_t i = 0; i < region_leaves(d); i++, p += ENTRY_BYTES) {
-                put_u64(p, leaves[i].offset);
-                hash_put(p + 8, leaves[i].checksum);
-        }
-        return at + bytes;
-}
-
-struct hash128 manifest_seal(uint8_t *out, uint64_t bytes, const struct manifest_head *head)
+struct hash128 manifest_seal(uint8_t *out, const struct manifest_head *head)
 {
         memset(out, 0, MANIFEST_HEAD_BYTES);
         memcpy(out + AT_ID, head->pool_id, sizeof(head->pool_id));
@@ -72,15 +39,74 @@ struct hash128 manifest_seal(uint8_t *out, uint64_t bytes, const struct manifest
         put_u64(out + AT_TIME, head->time_ns);
         put_u64(out + AT_DATA, head->data_bytes);
         put_u32(out + AT_COUNT, head->region_count);
-        return header_seal(out, magic_manifest, (uint32_t)bytes);
+        put_u32(out + AT_CATALOGS, head->catalog_count);
+        put_u64(out + AT_INCARNATION, head->place.incarnation);
+        put_u32(out + AT_RANK, head->place.rank);
+        put_u32(out + AT_MEMBERS, head->place.members);
+        return header_seal(out, magic_manifest, (uint32_t)manifest_bytes(head->catalog_count));
 }
 
-int manifest_decode(const uint8_t *in, uint64_t bytes, struct manifest_head *out)
+static int check_catalog(uint32_t i, const struct catalog_ref *t, uint64_t pool_bytes)
+{
+        if (t->bytes > MAX_MANIFEST_BYTES || t->bytes < CATALOG_HEAD_BYTES + LEAST_RECORD_BYTES ||
+            !placement_legal(t->ref.offset, t->bytes, pool_bytes))
+                return err_set(BELAY_E_DATA, "manifest: catalog %u lies outside the pool", i);
+        /* Before anyone allocates for them. */
+        if (t->regions == 0 || t->regions > (t->bytes - CATALOG_HEAD_BYTES) / LEAST_RECORD_BYTES)
+                return err_set(BELAY_E_DATA, "manifest: %u regions do not fit catalog %u",
+                               t->regions, i);
+        return 0;
+}
+
+static int decode_catalogs(const uint8_t *in, uint64_t bytes, uint64_t pool_bytes,
+                           struct manifest_head *h)
+{
+        uint64_t regions = 0;
+        uint64_t all = 0; /* they lie apart */
+        if (bytes < MANIFEST_HEAD_BYTES || get_u32(in + AT_CATALOGS) > MAX_REGIONS ||
+            bytes != manifest_bytes(get_u32(in + AT_CATALOGS)))
+                return err_set(BELAY_E_DATA, "manifest: its catalogs do not fit its %llu bytes",
+                               (unsigned long long)bytes);
+        h->catalog_count = get_u32(in + AT_CATALOGS);
+        h->place = (struct job_place){get_u64(in + AT_INCARNATION), get_u32(in + AT_RANK),
+                                      get_u32(in + AT_MEMBERS)};
+        for (uint32_t i = 0; i < h->catalog_count; i++) {
+                struct catalog_ref t = manifest_catalog(in, i);
+                int rc = check_catalog(i, &t, pool_bytes);
+                if (rc)
+                        return rc;
+                regions += t.regions;
+                all += t.bytes;
+        }
+        if (all > pool_bytes)
+                return err_set(BELAY_E_DATA, "manifest: its catalogs overlap each other");
+        if (regions != h->region_count)
+                return err_set(BELAY_E_DATA, "manifest: %u regions, and %llu in its catalogs",
+                               h->region_count, (unsigned long long)regions);
+        if (h->data_bytes / MOST_EXPANSION > pool_bytes)
+                return err_set(BELAY_E_DATA, "manifest: more data than the pool can describe");
+        return job_place_check(&h->place, "manifest");
+}
+
+static int decode_flat(uint64_t bytes, uint64_t pool_bytes, struct manifest_head *h)
+{
+        h->flat = true;
+        /* Before anyone allocates for them. */
+        if (h->region_count > (bytes - FLAT_HEAD_BYTES) / LEAST_RECORD_BYTES)
+                return err_set(BELAY_E_DATA, "manifest: %u regions do not fit its %llu bytes",
+                               h->region_count, (unsigned long long)bytes);
+        if (h->data_bytes > pool_bytes)
+                return err_set(BELAY_E_DATA, "manifest: more data than the pool has room for");
+        return 0;
+}
+
+int manifest_decode(const uint8_t *in, uint64_t bytes, uint64_t pool_bytes,
+                    struct manifest_head *out)
 {
         int rc = header_check(in, bytes, magic_manifest, "manifest");
         if (rc)
                 return rc;
-        if (bytes < MANIFEST_HEAD_BYTES || bytes > MAX_MANIFEST_BYTES)
+        if (bytes < FLAT_HEAD_BYTES || bytes > MAX_MANIFEST_BYTES)
                 return err_set(BELAY_E_DATA, "manifest: %llu bytes are impossible",
                                (unsigned long long)bytes);
         struct manifest_head h = {
@@ -93,88 +119,22 @@ int manifest_decode(const uint8_t *in, uint64_t bytes, struct manifest_head *out
         if (h.region_count > MAX_REGIONS)
                 return err_set(BELAY_E_DATA, "manifest: %u regions, at most %u are possible",
                                h.region_count, MAX_REGIONS);
-        /* Before anyone allocates for them. */
-        if (h.region_count > (bytes - MANIFEST_HEAD_BYTES) / record_bytes(1, false, 1, 0))
-                return err_set(BELAY_E_DATA, "manifest: %u regions do not fit its %llu bytes",
-                               h.region_count, (unsigned long long)bytes);
+        rc = header_version(in) == 1 ? decode_flat(bytes, pool_bytes, &h)
+                                     : decode_catalogs(in, bytes, pool_bytes, &h);
+        if (rc)
+                return rc;
         *out = h;
         return 0;
 }
 
-void manifest_begin(struct manifest_cursor *c, const uint8_t *in, uint64_t bytes,
-                    const struct manifest_head *head)
+void records_of_manifest(struct record_cursor *c, const uint8_t *in, uint64_t bytes,
+                         const struct manifest_head *head)
 {
-        *c = (struct manifest_cursor){in, bytes, MANIFEST_HEAD_BYTES, head->region_count, 0, *head};
-}
-
-/* Everything of a record but its name and references; `room` is what is left of the manifest. */
-static int record_head(const uint8_t *p, uint64_t room, const char *who, struct region_desc *d)
-{
-        if (room < RECORD_HEAD)
-                return err_set(BELAY_E_DATA, "%s is cut off", who);
-        *d = (struct region_desc){
-                .type = get_u16(p + 6),
-                .element_bytes = get_u32(p + 8),
-                .block_bytes = get_u32(p + 12),
-                .ndims = p[16],
-                .hash = p[17],
-                .global = (get_u16(p + 18) & RECORD_GLOBAL) != 0,
-        };
-        uint32_t name = get_u16(p + 4);
-        uint64_t leaves = get_u64(p + 32);
-        if (p[17] >= HASH_KINDS)
-                return err_set(BELAY_E_FORMAT, "%s: block hash %u is not known; use a newer Belay",
-                               who, p[17]);
-        if (d->ndims < 1 || d->ndims > BELAY_MAX_DIMS || name < 1 || name > BELAY_MAX_NAME ||
-            leaves > room / ENTRY_BYTES)
-                return err_set(BELAY_E_DATA, "%s: a count is impossible", who);
-        uint64_t bytes = record_bytes(d->ndims, d->global, name, leaves);
-        if (get_u32(p) != bytes || bytes > room)
-                return err_set(BELAY_E_DATA, "%s: its length is impossible", who);
-        return 0;
-}
-
-int manifest_next(struct manifest_cursor *c, struct region_desc *out, const uint8_t **leaf_refs)
-{
-        char who[64];
-        snprintf(who, sizeof(who), "manifest: region %u", c->head.region_count - c->left);
-        if (c->left == 0) {
-                if (c->at != c->bytes)
-                        return err_set(BELAY_E_DATA, "manifest: %llu bytes follow the last region",
-                                       (unsigned long long)(c->bytes - c->at));
-                if (c->sum != c->head.data_bytes)
-                        return err_set(BELAY_E_DATA, "manifest: the regions do not add up");
-                return 0;
-        }
-        const uint8_t *p = c->in + c->at;
-        struct region_desc d;
-        int rc = record_head(p, c->bytes - c->at, who, &d);
-        if (rc)
-                return rc;
-        const uint8_t *q = get_dims(p + RECORD_HEAD, d.dims, d.ndims);
-        if (d.global) {
-                q = get_dims(q, d.global_dims, d.ndims);
-                q = get_dims(q, d.global_start, d.ndims);
-        }
-        uint32_t name = get_u16(p + 4);
-        memcpy(d.name, q, name);
-        d.name[name] = '\0';
-        if (strlen(d.name) != name || name_check(d.name))
-                return err_set(BELAY_E_DATA, "%s: its name is not valid", who);
-        if (region_desc_check(&d, who))
-                return err_restore(BELAY_E_DATA, err_text());
-        if (d.bytes != get_u64(p + 24) || region_leaves(&d) != get_u64(p + 32))
-                return err_set(BELAY_E_DATA, "%s: size and shape do not agree", who);
-        if (__builtin_add_overflow(c->sum, d.bytes, &c->sum))
-                return err_set(BELAY_E_DATA, "%s: the regions do not add up", who);
-        *leaf_refs = q + align_up(name, 8);
-        c->at += get_u32(p);
-        c->left--;
-        *out = d;
-        return 1;
-}
-
-struct object_ref ref_get(const uint8_t *in)
-{
-        return (struct object_ref){get_u64(in), hash_get(in + 8)};
+        *c = (struct record_cursor){.in = in,
+                                    .bytes = bytes,
+                                    .at = FLAT_HEAD_BYTES,
+                                    .count = head->region_count,
+                                    .left = head->region_count,
+                                    .flat = true,
+                                    .what = "manifest"};
 }

@@ -7,7 +7,13 @@ enum {
         AT_INCOMPATIBLE = 88,
         AT_HELD = 104,
         AT_VERSIONS = 128,
-        VERSION_BYTES = 48
+        VERSION_BYTES = 48,
+        AT_CONFIRMED = 3200,
+        AT_INCARNATION = 3208,
+        AT_RANK = 3216,
+        AT_MEMBERS = 3220,
+        AT_JOB_LENGTH = 3224,
+        AT_JOB = 3228,
 };
 
 void superblock_encode(const struct superblock *s, uint8_t out[SUPER_BYTES])
@@ -31,6 +37,12 @@ void superblock_encode(const struct superblock *s, uint8_t out[SUPER_BYTES])
                 put_u64(p + 24, v->time_ns);
                 hash_put(p + 32, v->manifest.checksum);
         }
+        put_u64(out + AT_CONFIRMED, s->confirmed);
+        put_u64(out + AT_INCARNATION, s->place.incarnation);
+        put_u32(out + AT_RANK, s->place.rank);
+        put_u32(out + AT_MEMBERS, s->place.members);
+        put_u32(out + AT_JOB_LENGTH, (uint32_t)strlen(s->job));
+        memcpy(out + AT_JOB, s->job, strlen(s->job));
         header_seal(out, magic_super, SUPER_BYTES);
 }
 
@@ -46,12 +58,39 @@ static int entry_decode(const uint8_t *p, uint64_t after, const struct superbloc
         if (v->version <= after || v->version >= s->next_version)
                 return err_set(BELAY_E_DATA, "superblock: version %llu is out of order",
                                (unsigned long long)v->version);
-        if (v->manifest_bytes < MANIFEST_HEAD_BYTES || v->manifest_bytes > MAX_MANIFEST_BYTES ||
+        if (v->manifest_bytes < FLAT_HEAD_BYTES || v->manifest_bytes > MAX_MANIFEST_BYTES ||
             !placement_legal(v->manifest.offset, v->manifest_bytes, s->pool_bytes))
                 return err_set(BELAY_E_DATA,
                                "superblock: the manifest of version %llu lies outside the pool",
                                (unsigned long long)v->version);
         return 0;
+}
+
+int job_place_check(const struct job_place *p, const char *who)
+{
+        if (p->members ? p->rank >= p->members : p->rank || p->incarnation)
+                return err_set(BELAY_E_DATA, "%s: rank %u of %u members is impossible", who,
+                               p->rank, p->members);
+        return 0;
+}
+
+/* What format 1 does not have. */
+static int job_decode(const uint8_t *in, struct superblock *s)
+{
+        uint32_t length = get_u32(in + AT_JOB_LENGTH);
+        s->confirmed = get_u64(in + AT_CONFIRMED);
+        s->place = (struct job_place){get_u64(in + AT_INCARNATION), get_u32(in + AT_RANK),
+                                      get_u32(in + AT_MEMBERS)};
+        if (s->confirmed >= s->next_version)
+                return err_set(BELAY_E_DATA, "superblock: version %llu cannot be confirmed yet",
+                               (unsigned long long)s->confirmed);
+        if (length > BELAY_MAX_NAME)
+                return err_set(BELAY_E_DATA, "superblock: the job's name has %u bytes", length);
+        memcpy(s->job, in + AT_JOB, length);
+        s->job[length] = '\0';
+        if (strlen(s->job) != length || (length && name_check(s->job)))
+                return err_set(BELAY_E_DATA, "superblock: the job's name is not valid");
+        return job_place_check(&s->place, "superblock");
 }
 
 int superblock_decode(const uint8_t in[SUPER_BYTES], struct superblock *out)
@@ -94,6 +133,9 @@ int superblock_decode(const uint8_t in[SUPER_BYTES], struct superblock *out)
                         return rc;
                 after = s.versions[i].version;
         }
+        rc = header_version(in) == 1 ? 0 : job_decode(in, &s);
+        if (rc)
+                return rc;
         *out = s;
         return 0;
 }

@@ -10,6 +10,7 @@
 
 struct region {
         struct region_desc desc;
+        struct box *boxes; /* what desc.more refers to, or NULL */
         void *ptr;
         uint64_t mapped_bytes; /* of memory that belay_alloc made; 0 for attached memory */
         bool owned;

@@ -18,11 +18,17 @@ static void free_memory(struct region *region)
         region->ptr = NULL;
 }
 
+static void free_region(struct regions *r, struct region *region)
+{
+        free_memory(region);
+        budget_free(r->budget, region->boxes);
+        budget_free(r->budget, region);
+}
+
 void regions_clear(struct regions *r)
 {
         for (uint32_t i = 0; i < r->count; i++) {
-                free_memory(r->list[i]);
-                budget_free(r->budget, r->list[i]);
+                free_region(r, r->list[i]);
         }
         budget_free(r->budget, r->list);
         budget_free(r->budget, r->index);
@@ -76,6 +82,21 @@ static void add(struct regions *r, struct region *region)
         r->list[r->count++] = region;
 }
 
+/* Of the description's boxes all but the first are borrowed. */
+static int own_boxes(struct regions *r, struct region *region)
+{
+        struct region_desc *d = &region->desc;
+        uint64_t bytes = d->box_count > 1 ? (d->box_count - 1) * sizeof(*d->more) : 0;
+        if (bytes == 0)
+                return 0;
+        region->boxes = budget_alloc(r->budget, bytes, "the boxes of a region");
+        if (!region->boxes)
+                return -ENOMEM;
+        memcpy(region->boxes, d->more, bytes);
+        d->more = region->boxes;
+        return 0;
+}
+
 static int new_region(struct regions *r, const struct region_desc *desc, struct region **out)
 {
         int rc = name_check(desc->name);
@@ -97,6 +118,11 @@ static int new_region(struct regions *r, const struct region_desc *desc, struct 
                 return -ENOMEM;
         region->desc = checked;
         diff_begin(&region->differ);
+        rc = own_boxes(r, region);
+        if (rc) {
+                free_region(r, region);
+                return rc;
+        }
         *out = region;
         return 0;
 }
@@ -119,7 +145,7 @@ int region_alloc(struct regions *r, const struct region_desc *desc, struct regio
         if (rc) {
                 (void)err_set(rc, "region '%s' needs %llu bytes: %s", region->desc.name,
                               (unsigned long long)region->desc.bytes, code_text(rc));
-                budget_free(r->budget, region);
+                free_region(r, region);
                 return rc;
         }
         add(r, region);
@@ -135,7 +161,7 @@ int region_attach(struct regions *r, const struct region_desc *desc, void *ptr, 
                 return rc;
         if (!ptr && region->desc.bytes) {
                 rc = err_set(-EINVAL, "region '%s' cannot be attached at NULL", region->desc.name);
-                budget_free(r->budget, region);
+                free_region(r, region);
                 return rc;
         }
         region->ptr = ptr;
@@ -152,8 +178,7 @@ void region_remove(struct regions *r, struct region *region)
         memmove(r->list + i, r->list + i + 1, (r->count - i - 1) * sizeof(struct region *));
         r->count--;
         reindex(r);
-        free_memory(region);
-        budget_free(r->budget, region);
+        free_region(r, region);
 }
 
 static bool is_zero(const uint8_t *page)
@@ -223,6 +248,10 @@ int region_reshape(struct region *region, const uint64_t *dims, void *ptr)
 {
         struct region_desc next = region->desc;
         memcpy(next.dims, dims, next.ndims * sizeof(*dims));
+        /* The part of a global array that it is grows with it; where there are several, the
+         * program has to say which. */
+        if (next.box_count == 1 && next.global_ndims == next.ndims)
+                memcpy(next.box.dims, next.dims, next.ndims * sizeof(*dims));
         char who[BELAY_MAX_NAME + 16];
         snprintf(who, sizeof(who), "region '%s'", next.name);
         int rc = region_desc_check(&next, who);

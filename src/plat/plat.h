@@ -70,7 +70,7 @@ struct plat_calls {
         int (*mmap)(int fd, uint64_t bytes, void **out);
         int (*mremap)(void *old, uint64_t old_bytes, uint64_t bytes, void **out); /* may move */
         int (*munmap)(void *p, uint64_t bytes);
-        /* In place of what is at `at`: a part of a file, private to the process. */
+        /* In place of what is at `at`: a part of a file, private to the process; fd -1: zeros. */
         int (*mmap_over)(int fd, uint64_t offset, void *at, uint64_t bytes);
         /* Fewer, larger pages for fresh memory; where the kernel does not give them nothing is
          * lost. */

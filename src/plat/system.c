@@ -223,8 +223,8 @@ static int sys_mremap(void *old, uint64_t old_bytes, uint64_t bytes, void **out)
 
 static int sys_mmap_over(int fd, uint64_t offset, void *at, uint64_t bytes)
 {
-        void *p = mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE,
-                       fd, (off_t)offset);
+        int flags = MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE | (fd < 0 ? MAP_ANONYMOUS : 0);
+        void *p = mmap(at, bytes, PROT_READ | PROT_WRITE, flags, fd, (off_t)offset);
         return p == MAP_FAILED ? -errno : 0;
 }
 

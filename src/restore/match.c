@@ -49,16 +49,18 @@ static bool fits(const struct region *r, const struct region_desc *stored, uint3
             d->ndims != stored->ndims)
                 return false;
         /* Another part of the global array is other data. */
-        size_t dims = d->ndims * sizeof(d->dims[0]);
-        if (d->global != stored->global || memcmp(d->global_dims, stored->global_dims, dims) != 0 ||
-            memcmp(d->global_start, stored->global_start, dims) != 0)
-                return false;
         if (same_dims(d, stored))
-                return true;
-        /* The dims must also go with what does not change: the place in a global array. */
+                return region_boxes_same(d, stored);
+        if (!(flags & BELAY_RESIZE) || !r->owned || d->box_count > 1 ||
+            d->box_count != stored->box_count)
+                return false;
+        /* The dims must also go with what does not change: where its part of the global array
+         * begins. */
         struct region_desc next = *d;
         memcpy(next.dims, stored->dims, sizeof(next.dims));
-        return (flags & BELAY_RESIZE) && r->owned && region_desc_check(&next, d->name) == 0;
+        memcpy(next.box.dims, stored->dims, sizeof(next.box.dims));
+        return region_desc_check(&next, d->name) == 0 &&
+               (d->box_count == 0 || region_boxes_same(&next, stored));
 }
 
 static int compare(const struct version *v, const struct regions *regions, uint32_t flags,
@@ -70,7 +72,7 @@ static int compare(const struct version *v, const struct regions *regions, uint3
                 int rc = 0;
                 if (at < 0)
                         rc = add_name(m, MATCH_MISSING, &m->missing, regions->count, r->desc.name);
-                else if (!fits(r, &v->regions[at].desc, flags))
+                else if (!fits(r, &v->regions[at]->desc, flags))
                         rc = add_name(m, MATCH_DIFFERENT, &m->different, regions->count,
                                       r->desc.name);
                 else
@@ -79,7 +81,7 @@ static int compare(const struct version *v, const struct regions *regions, uint3
                         return rc;
         }
         for (uint32_t i = 0; i < v->region_count; i++) {
-                const char *name = v->regions[i].desc.name;
+                const char *name = v->regions[i]->desc.name;
                 int rc = region_find(regions, name) ? 0
                                                     : add_name(m, MATCH_UNEXPECTED, &m->unexpected,
                                                                v->region_count, name);
@@ -105,7 +107,7 @@ static int refuse(const struct version *v, const struct regions *regions, const 
                 char have[256];
                 char want[256];
                 shape_text(&region_find(regions, name)->desc, have, sizeof(have));
-                shape_text(&v->regions[version_find(v, name)].desc, want, sizeof(want));
+                shape_text(&v->regions[version_find(v, name)]->desc, want, sizeof(want));
                 return err_set(BELAY_E_MISMATCH,
                                "version %llu stores region '%s' as %s, it is registered as %s (%u "
                                "such regions)",

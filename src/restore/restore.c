@@ -14,7 +14,7 @@ struct old_dims {
 static int verify(struct pool *pool, const struct version *v, const struct regions *regions)
 {
         for (uint32_t i = 0; i < v->region_count; i++) {
-                if (!region_find(regions, v->regions[i].desc.name))
+                if (!region_find(regions, v->regions[i]->desc.name))
                         continue;
                 int rc = pool_read_region(pool, v, i, NULL, NULL, NULL);
                 if (rc)
@@ -28,7 +28,7 @@ static int verify(struct pool *pool, const struct version *v, const struct regio
 static int reshape(const struct version *v, const struct regions *regions, bool grow, uint32_t *end)
 {
         for (*end = 0; *end < v->region_count; (*end)++) {
-                const struct region_desc *stored = &v->regions[*end].desc;
+                const struct region_desc *stored = &v->regions[*end]->desc;
                 struct region *r = region_find(regions, stored->name);
                 if (!r || !match_needs_resize(r, stored) || (stored->bytes > r->desc.bytes) != grow)
                         continue;
@@ -75,7 +75,7 @@ static int place_region(struct pool *pool, const struct version *v, uint32_t i, 
                         const struct restore_request *q)
 {
         if (q->how == RESTART_EAGER || !r->owned || !pool_is_mapped(pool) ||
-            v->regions[i].desc.bytes == 0)
+            v->regions[i]->desc.bytes == 0)
                 return pool_read_region(pool, v, i, r->ptr, NULL, NULL);
         r->lazy = true;
         return lazy_place(q->lazy, pool, v, i, r->ptr);
@@ -85,7 +85,7 @@ static int place(struct pool *pool, const struct version *v, const struct region
                  const struct restore_request *q, bool *touched)
 {
         for (uint32_t i = 0; i < v->region_count; i++) {
-                struct region *r = region_find(regions, v->regions[i].desc.name);
+                struct region *r = region_find(regions, v->regions[i]->desc.name);
                 if (!r)
                         continue;
                 *touched = true;
@@ -211,7 +211,7 @@ int restore_region(struct pool *pool, const struct version *v, struct region *r,
         int64_t at = v ? version_find(v, r->desc.name) : -1;
         if (at < 0)
                 return 0;
-        const struct region_desc *stored = &v->regions[at].desc;
+        const struct region_desc *stored = &v->regions[at]->desc;
         if (match_needs_resize(r, stored) || stored->ndims != r->desc.ndims ||
             stored->element_bytes != r->desc.element_bytes)
                 return err_set(BELAY_E_MISMATCH,

@@ -13,6 +13,7 @@
 #define LEAST_BYTES (UINT64_C(1) << 20)
 
 struct compaction {
+        struct draft *d;
         struct pool *p;
         uint8_t *blocks;    /* per slot: blocks of the new version in it */
         uint64_t read_slot; /* what p->scratch holds                     */
@@ -24,17 +25,19 @@ static bool is_small(const struct region_desc *d)
         return d->block_bytes < SLOT_BYTES;
 }
 
-static void count_blocks(struct compaction *c, const struct stored_region *r)
+static void count_blocks(struct compaction *c, const struct draft_region *own)
 {
-        for (uint64_t j = 0; j < region_leaves(&r->desc); j++)
-                for (uint32_t i = 0; i < r->leaves[j]->count; i++)
-                        c->blocks[r->leaves[j]->entries[i].offset / SLOT_BYTES]++;
+        for (uint64_t j = 0; j < region_leaves(own->desc); j++) {
+                const struct leaf *l = c->d->leaves[own->first_leaf + j];
+                for (uint32_t i = 0; i < l->count; i++)
+                        c->blocks[l->entries[i].offset / SLOT_BYTES]++;
+        }
 }
 
 /* Half of the slot or less is of use. */
 static bool is_sparse(const struct compaction *c, const struct region_desc *d, uint64_t offset)
 {
-        return c->blocks[offset / SLOT_BYTES] * 2u <= SLOT_BYTES / d->block_bytes;
+        return offset && c->blocks[offset / SLOT_BYTES] * 2u <= SLOT_BYTES / d->block_bytes;
 }
 
 static int read_slot(struct compaction *c, uint64_t slot)
@@ -49,8 +52,11 @@ static int read_slot(struct compaction *c, uint64_t slot)
 }
 
 /* What cannot be read, or is not right, stays where it is: verify will find it there. */
-static int move_block(struct compaction *c, const struct region_desc *d, struct leaf *l, uint32_t i)
+static int move_block(struct compaction *c, uint32_t region, uint64_t leaf, uint32_t i)
 {
+        const struct draft_region *own = &c->d->regions[region];
+        const struct region_desc *d = own->desc;
+        struct leaf *l = c->d->leaves[own->first_leaf + leaf];
         struct leaf_entry e = l->entries[i];
         uint32_t bytes = leaf_block_bytes(l, i);
         void *to;
@@ -59,7 +65,9 @@ static int move_block(struct compaction *c, const struct region_desc *d, struct 
         const uint8_t *from = c->p->scratch + e.offset % SLOT_BYTES;
         if (!hash_equal(hash_block(d->hash, from, bytes), e.hash))
                 return 0;
-        int rc = writer_stage(c->p, bytes, &to);
+        int rc = draft_own_leaf(c->d, region, leaf, &l);
+        if (rc == 0)
+                rc = writer_stage(c->p, bytes, &to);
         if (rc)
                 return rc;
         memcpy(to, from, bytes);
@@ -71,47 +79,59 @@ static int move_block(struct compaction *c, const struct region_desc *d, struct 
 
 /* What this version wrote itself is on its way: it cannot be read, and lies close together anyway.
  */
-static int move_region(struct compaction *c, const struct stored_region *r,
-                       const struct stored_region *old)
+static int move_region(struct compaction *c, uint32_t region)
 {
-        for (uint64_t j = 0; c->left && j < region_leaves(&r->desc); j++) {
-                struct leaf *l = r->leaves[j];
-                const struct leaf *before = j < region_leaves(&old->desc) ? old->leaves[j] : NULL;
-                for (uint32_t i = 0; before && c->left && i < min_u64(l->count, before->count); i++)
-                        if (l->entries[i].offset == before->entries[i].offset &&
-                            is_sparse(c, &r->desc, l->entries[i].offset)) {
-                                int rc = move_block(c, &r->desc, l, i);
-                                if (rc)
-                                        return rc;
-                        }
+        const struct draft_region *own = &c->d->regions[region];
+        const struct stored_region *old = own->old;
+        uint64_t leaves = min_u64(region_leaves(own->desc), region_leaves(&old->desc));
+        for (uint64_t j = 0; c->left && j < leaves; j++) {
+                const struct leaf *before = old->leaves[j];
+                uint32_t count = leaf_entries(own->desc, j);
+                for (uint32_t i = 0; c->left && i < min_u64(count, before->count); i++) {
+                        const struct leaf *l = c->d->leaves[own->first_leaf + j];
+                        if (l->entries[i].offset != before->entries[i].offset ||
+                            !is_sparse(c, own->desc, l->entries[i].offset))
+                                continue;
+                        int rc = move_block(c, region, j, i);
+                        if (rc)
+                                return rc;
+                }
         }
         return 0;
 }
 
-int compact(struct pool *p, const struct version *v, uint32_t region,
-            const struct stored_region *old, uint64_t *left)
+int compact(struct draft *d, uint32_t region, uint64_t *left)
 {
-        const struct stored_region *r = &v->regions[region];
-        if (!old || !is_small(&r->desc) || *left == 0)
+        const struct draft_region *own = &d->regions[region];
+        if (!own->old || !is_small(own->desc) || *left == 0)
                 return 0;
-        struct compaction c = {.p = p, .left = *left};
-        c.blocks = budget_alloc(p->budget, p->space.slots, "the slots in use");
+        struct compaction c = {.d = d, .p = d->p, .left = *left};
+        c.blocks = budget_alloc(d->p->budget, d->p->space.slots, "the slots in use");
         if (!c.blocks)
                 return 0; /* another time */
-        count_blocks(&c, r);
-        int rc = move_region(&c, r, old);
-        budget_free(p->budget, c.blocks);
+        count_blocks(&c, own);
+        int rc = move_region(&c, region);
+        budget_free(d->p->budget, c.blocks);
         *left = c.left;
         return rc;
 }
 
-uint64_t compact_limit(const struct pool *p, const struct version *v)
+uint64_t compact_limit(const struct draft *d)
 {
-        uint64_t used = (p->space.slots - p->space.free) * SLOT_BYTES;
+        const struct space *s = &d->p->space;
+        uint64_t used = (s->slots - s->free) * SLOT_BYTES;
+        uint64_t data = 0;
         bool small = false;
-        for (uint32_t i = 0; i < v->region_count; i++)
-                small = small || is_small(&v->regions[i].desc);
-        if (!small || used <= ENOUGH * v->data_bytes + SLACK_BYTES)
+        for (uint32_t i = 0; i < d->region_count; i++) {
+                small = small || is_small(d->regions[i].desc);
+                data += d->regions[i].desc->bytes;
+        }
+        uint64_t most = ENOUGH * data + SLACK_BYTES;
+        /* Where the pool may not grow, before free space is torn to single slots: a leaf needs
+         * several in a row. */
+        if (d->p->options.limit_bytes)
+                most = min_u64(most, d->p->options.limit_bytes / 4 * 3);
+        if (!small || used <= most)
                 return 0;
-        return max_u64(v->data_bytes / PART, LEAST_BYTES);
+        return max_u64(data / PART, LEAST_BYTES);
 }

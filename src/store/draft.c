@@ -109,188 +109,24 @@ int draft_begin(struct pool *p, struct draft **out)
                 rc = give_up_versions(p);
         if (rc)
                 return rc;
-        struct draft *d = budget_alloc(p->budget, sizeof(*d), "the draft");
+        struct draft *d = p->idle ? p->idle : budget_alloc(p->budget, sizeof(*d), "the draft");
         if (!d)
                 return -ENOMEM;
+        p->idle = NULL;
+        p->space.crumbs = 0;
         d->p = p;
         p->draft = d;
         d->base = newest_usable(p);
-        d->v = version_new(p, 0);
-        if (!d->v) {
+        d->v = version_new(p);
+        rc = d->v ? draft_take_none(d) : -ENOMEM;
+        if (rc) {
                 draft_abort(&d);
-                return -ENOMEM;
+                return rc;
         }
         d->v->number = p->super.next_version;
-        d->manifest_bytes = MANIFEST_HEAD_BYTES;
+        d->v->place = p->super.place;
         *out = d;
         return 0;
-}
-
-static int make_place(struct draft *d)
-{
-        struct version *v = d->v;
-        struct budget *budget = d->p->budget;
-        if (v->region_count == MAX_REGIONS)
-                return err_set(-EINVAL, "a version can have %u regions", MAX_REGIONS);
-        if (v->region_count < d->capacity)
-                return 0;
-        uint64_t capacity = max_u64(UINT64_C(2) * d->capacity, 16);
-        void *regions = budget_resize(budget, v->regions, capacity * sizeof(*v->regions),
-                                      "the region table");
-        if (regions)
-                v->regions = regions;
-        void *index =
-                budget_resize(budget, v->index, capacity * sizeof(*v->index), "the region table");
-        if (index)
-                v->index = index;
-        void *own = budget_resize(budget, d->regions, capacity * sizeof(*d->regions), "the draft");
-        if (own)
-                d->regions = own;
-        if (!regions || !index || !own)
-                return -ENOMEM;
-        d->capacity = (uint32_t)capacity;
-        return 0;
-}
-
-/* A region that was away for a version is still known from the one before. */
-static void find_old(const struct draft *d, const struct region_desc *desc,
-                     struct draft_region *own)
-{
-        const struct pool *p = d->p;
-        for (uint32_t i = p->version_count; i > 0 && !own->old; i--) {
-                const struct version *v = p->versions[i - 1];
-                int64_t at = version_usable(v) ? version_find(v, desc->name) : -1;
-                const struct stored_region *r = at >= 0 ? &v->regions[at] : NULL;
-                if (!r || r->desc.block_bytes != desc->block_bytes || r->desc.hash != desc->hash)
-                        continue;
-                own->old = r;
-                own->in_base = v == d->base;
-        }
-}
-
-int draft_region(struct draft *d, const struct region_desc *desc, bool share, uint32_t *number)
-{
-        struct version *v = d->v;
-        int rc = make_place(d);
-        if (rc)
-                return rc;
-        struct stored_region *r = &v->regions[v->region_count];
-        uint64_t leaves = max_u64(region_leaves(desc), 1);
-        *r = (struct stored_region){.desc = *desc};
-        r->leaves = budget_alloc(d->p->budget, leaves * sizeof(*r->leaves), "the block map");
-        r->refs = budget_alloc(d->p->budget, leaves * sizeof(*r->refs), "the block map");
-        if (!r->leaves || !r->refs) {
-                budget_free(d->p->budget, r->leaves);
-                budget_free(d->p->budget, r->refs);
-                r->leaves = NULL;
-                r->refs = NULL;
-                return -ENOMEM;
-        }
-        struct draft_region *own = &d->regions[v->region_count];
-        *own = (struct draft_region){.old = NULL};
-        if (share)
-                find_old(d, desc, own);
-        *number = v->region_count++;
-        v->data_bytes += desc->bytes;
-        d->manifest_bytes += manifest_record_bytes(desc);
-        if (d->manifest_bytes > MAX_MANIFEST_BYTES)
-                return err_set(-EFBIG,
-                               "the region table needs more than %llu bytes; use larger blocks",
-                               (unsigned long long)MAX_MANIFEST_BYTES);
-        return 0;
-}
-
-/* Every leaf may change, so one is made for each now: after this, writing needs no memory. Those
- * that turn out not to be needed are given back at publication. */
-static int make_leaves(struct draft *d)
-{
-        for (uint32_t i = d->ready; i < d->v->region_count; i++) {
-                struct stored_region *r = &d->v->regions[i];
-                for (uint64_t j = 0; j < region_leaves(&r->desc); j++) {
-                        r->leaves[j] = leaf_new(d->p, &r->desc, j);
-                        if (!r->leaves[j])
-                                return -ENOMEM;
-                }
-        }
-        return 0;
-}
-
-/* A first version has a known size: one growth keeps the file in few extents. */
-static void reserve_first(struct draft *d)
-{
-        struct pool *p = d->p;
-        uint64_t bytes_more = 0;
-        for (uint32_t i = d->ready; i < d->v->region_count; i++)
-                bytes_more += d->v->regions[i].desc.bytes;
-        uint64_t slots = div_up(bytes_more, SLOT_BYTES);
-        slots += slots / 256 + div_up(d->manifest_bytes, SLOT_BYTES) + 64;
-        uint64_t offset;
-        uint64_t bytes;
-        if (d->base || p->space.free >= slots)
-                return;
-        if (pool_take_slots(p, slots - p->space.free, slots - p->space.free, &offset, &bytes) == 0)
-                space_unref(&p->space, offset, bytes);
-        p->space.cursor = 0;
-}
-
-int draft_ready(struct draft *d, uint64_t frozen_ns)
-{
-        d->v->frozen_ns = frozen_ns;
-        int rc = make_leaves(d);
-        if (rc)
-                return rc;
-        uint64_t room = align_up(d->manifest_bytes, SLOT_BYTES);
-        uint8_t *manifest = budget_resize(d->p->budget, d->manifest, room, "the manifest");
-        if (!manifest)
-                return -ENOMEM;
-        /* Its last slot is written as a whole. */
-        memset(manifest + d->manifest_room, 0, room - d->manifest_room);
-        d->manifest = manifest;
-        d->manifest_room = room;
-        reserve_first(d);
-        d->ready = d->v->region_count;
-        return 0;
-}
-
-bool draft_knows(const struct draft *d, const char *name)
-{
-        for (uint32_t i = 0; i < d->v->region_count; i++)
-                if (strcmp(d->v->regions[i].desc.name, name) == 0)
-                        return true;
-        return false;
-}
-
-bool draft_compares(const struct draft *d, uint32_t region)
-{
-        return d->regions[region].old != NULL;
-}
-
-uint64_t draft_number(const struct draft *d)
-{
-        return d->v->number;
-}
-
-uint64_t draft_base(const struct draft *d)
-{
-        return d->base ? d->base->number : 0;
-}
-
-int draft_carry(struct draft *d, bool (*gone)(void *arg, const char *name), void *arg)
-{
-        uint32_t first = d->v->region_count;
-        uint32_t number;
-        int rc = 0;
-        for (uint32_t i = 0; d->base && rc == 0 && i < d->base->region_count; i++) {
-                const struct region_desc *desc = &d->base->regions[i].desc;
-                if (!draft_knows(d, desc->name) && !gone(arg, desc->name))
-                        rc = draft_region(d, desc, true, &number);
-        }
-        if (rc == 0)
-                rc = draft_ready(d, d->v->frozen_ns);
-        for (uint32_t i = first; rc == 0 && i < d->v->region_count; i++)
-                for (uint64_t b = 0; b < region_blocks(&d->v->regions[i].desc); b++)
-                        draft_keep(d, i, b);
-        return rc;
 }
 
 static bool same_entries(const struct leaf *a, const struct leaf *b)
@@ -301,21 +137,33 @@ static bool same_entries(const struct leaf *a, const struct leaf *b)
         return true;
 }
 
-static int finish_leaf(struct draft *d, uint32_t region, uint64_t i)
+/* Every block of the region was put or kept. */
+static int check_seen(const struct draft *d, const struct draft_region *own)
 {
-        struct stored_region *r = &d->v->regions[region];
-        struct leaf *l = r->leaves[i];
-        for (uint32_t k = 0; k < l->count; k++)
-                if (l->entries[k].offset == 0)
-                        return err_set(BELAY_E_BROKEN, "region '%s', block %llu was never written",
-                                       r->desc.name, (unsigned long long)(i * LEAF_ENTRIES + k));
-        const struct stored_region *old = d->regions[region].old;
+        uint64_t blocks = region_blocks(own->desc);
+        for (uint64_t i = 0; i < blocks; i += 64) {
+                uint64_t missing = ~d->seen[own->first_word + i / 64];
+                if (blocks - i < 64)
+                        missing &= (UINT64_C(1) << (blocks - i)) - 1;
+                if (missing)
+                        return err_set(
+                                BELAY_E_BROKEN, "region '%s', block %llu was never written",
+                                own->desc->name,
+                                (unsigned long long)(i + (uint64_t)__builtin_ctzll(missing)));
+        }
+        return 0;
+}
+
+/* A leaf of the draft's own that came out as the old one gives way to it. */
+static int finish_leaf(struct draft *d, struct draft_region *own, uint64_t i)
+{
+        struct leaf **at = &d->leaves[own->first_leaf + i];
+        struct leaf *l = *at;
+        const struct stored_region *old = own->old;
         struct leaf *before = old && i < region_leaves(&old->desc) ? old->leaves[i] : NULL;
-        if (before && leaf_fits(before, &r->desc, i) && same_entries(l, before)) {
+        if (before && leaf_fits(before, own->desc, i) && same_entries(l, before)) {
                 leaf_release(d->p, l);
-                before->refs++;
-                r->leaves[i] = before;
-                r->refs[i] = before->ref;
+                *at = before;
                 return 0;
         }
         uint32_t bytes = leaf_length(l->count);
@@ -323,13 +171,12 @@ static int finish_leaf(struct draft *d, uint32_t region, uint64_t i)
         int rc = writer_stage(d->p, bytes, &buf);
         if (rc)
                 return rc;
-        l->ref.checksum = leaf_encode(buf, &r->desc, i, d->v->number, l->entries);
+        l->ref.checksum = leaf_encode(buf, own->desc, i, d->v->number, l->entries);
         l->ref.offset = writer_keep(d->p, bytes);
-        r->refs[i] = l->ref;
         return 0;
 }
 
-#define PIECES 64u
+#define PIECES 512u
 
 /* What the version cannot do without: its map and its manifest. */
 struct put_aside {
@@ -345,14 +192,15 @@ static int take_aside(struct pool *p, uint64_t least, uint64_t most, struct put_
 }
 
 /* The map in pieces that hold whole leaves: in one piece, torn free space would make the pool grow.
- */
+ * Catalogs and manifest in one piece: they are small. */
 static int put_aside(struct draft *d, struct put_aside *a)
 {
         uint64_t leaf = div_up(leaf_length(LEAF_ENTRIES), SLOT_BYTES);
-        uint64_t slots = d->manifest_room / SLOT_BYTES;
-        uint64_t leaves = 0;
-        for (uint32_t i = 0; i < d->v->region_count; i++)
-                leaves += region_leaves(&d->v->regions[i].desc);
+        uint64_t leaves = d->leaf_count;
+        uint64_t bytes = 0;
+        for (uint32_t i = 0; i < d->region_count; i++)
+                bytes += record_bytes(d->regions[i].desc) + CATALOG_REF_BYTES;
+        uint64_t slots = div_up(bytes, SLOT_BYTES) + div_up(d->region_count, CATALOG_REGIONS) + 2;
         int rc = take_aside(d->p, slots, slots, a);
         uint64_t least = leaf * div_up(leaves, PIECES - 1);
         while (rc == 0 && leaves) {
@@ -373,57 +221,34 @@ static void give_back(struct pool *p, const struct put_aside *a)
 static int bring_along(struct draft *d)
 {
         struct pool *p = d->p;
-        uint64_t left = compact_limit(p, d->v);
-        struct put_aside aside = {.count = 0};
+        uint64_t left = compact_limit(d);
         if (left == 0)
                 return 0;
-        if (put_aside(d, &aside))
+        struct put_aside *aside = budget_alloc(p->budget, sizeof(*aside), "the slots in use");
+        if (!aside || put_aside(d, aside))
                 left = 0; /* another time */
         int rc = 0;
-        for (uint32_t i = 0; rc == 0 && left && i < d->v->region_count; i++)
-                rc = compact(p, d->v, i, d->regions[i].old, &left);
-        give_back(p, &aside);
+        for (uint32_t i = 0; rc == 0 && left && i < d->region_count; i++)
+                rc = compact(d, i, &left);
+        if (aside)
+                give_back(p, aside);
+        budget_free(p->budget, aside);
         return rc == -ENOSPC ? 0 : rc;
 }
 
-static int write_map(struct draft *d)
+static int write_leaves(struct draft *d)
 {
-        for (uint32_t i = 0; i < d->v->region_count; i++)
-                for (uint64_t j = 0; j < region_leaves(&d->v->regions[i].desc); j++) {
-                        int rc = finish_leaf(d, i, j);
-                        if (rc)
-                                return rc;
-                }
+        for (uint32_t i = 0; i < d->region_count; i++) {
+                struct draft_region *own = &d->regions[i];
+                int rc = check_seen(d, own);
+                for (uint64_t j = 0; rc == 0 && own->own_leaves && j < region_leaves(own->desc);
+                     j++)
+                        if (draft_owns(d, own, j))
+                                rc = finish_leaf(d, own, j);
+                if (rc)
+                        return rc;
+        }
         return 0;
-}
-
-/* Written apart from the gather buffers, since it may be larger than a chunk. Needs the writer
- * drained. */
-static int write_manifest(struct draft *d)
-{
-        struct pool *p = d->p;
-        struct version *v = d->v;
-        struct manifest_head head = {.version = v->number,
-                                     .time_ns = v->frozen_ns,
-                                     .data_bytes = v->data_bytes,
-                                     .region_count = v->region_count};
-        memcpy(head.pool_id, p->super.pool_id, sizeof(head.pool_id));
-        uint64_t at = MANIFEST_HEAD_BYTES;
-        for (uint32_t i = 0; i < v->region_count; i++)
-                at = manifest_put_region(d->manifest, at, &v->regions[i].desc, v->regions[i].refs);
-        struct hash128 sum = manifest_seal(d->manifest, at, &head);
-        uint64_t slots = d->manifest_room / SLOT_BYTES;
-        uint64_t offset;
-        uint64_t bytes;
-        int rc = pool_take_slots(p, slots, slots, &offset, &bytes);
-        if (rc)
-                return rc;
-        v->manifest = (struct object_ref){offset, sum};
-        v->manifest_bytes = (uint32_t)at;
-        rc = media_write_now(p->media, d->manifest, d->manifest_room, offset);
-        p->writer.written += d->manifest_room;
-        return rc ? err_set(rc, "write of the manifest to pool '%s': %s", p->label, code_text(rc))
-                  : 0;
 }
 
 /* The new list: every kept damaged version, the newest undamaged ones, and the new one. keep[] gets
@@ -521,18 +346,20 @@ static int publish(struct draft *d)
         uint64_t start = plat->now_ns();
         int rc = bring_along(d);
         if (rc == 0)
-                rc = write_map(d);
+                rc = write_leaves(d);
+        if (rc == 0)
+                rc = draft_list_regions(d);
+        if (rc == 0)
+                rc = draft_write_catalogs(d);
+        plat_point("pool.manifest");
+        if (rc == 0)
+                rc = draft_write_manifest(d);
         if (rc == 0)
                 rc = writer_drain(p);
         uint64_t drained = plat->now_ns();
         d->result.drain_ns = drained - start;
         d->result.wait_ns = p->writer.wait_ns;
         d->result.submit_ns = p->writer.submit_ns;
-        if (rc == 0)
-                rc = version_index(p, d->v);
-        plat_point("pool.manifest");
-        if (rc == 0)
-                rc = write_manifest(d);
         if (rc)
                 return rc;
         plat_point("pool.barrier_data");
@@ -547,19 +374,68 @@ static int publish(struct draft *d)
         return rc;
 }
 
-static void discard(struct draft **draft)
+static void release_region(struct draft *d, struct draft_region *own)
+{
+        for (uint64_t j = 0; own->own_leaves && j < region_leaves(own->desc); j++)
+                if (draft_owns(d, own, j))
+                        leaf_release(d->p, d->leaves[own->first_leaf + j]);
+        region_release(d->p, own->made);
+}
+
+static void free_draft(struct draft *d)
+{
+        struct budget *budget = d->p->budget;
+        budget_free(budget, d->regions);
+        budget_free(budget, d->leaves);
+        budget_free(budget, d->seen);
+        budget_free(budget, d->taken);
+        budget_free(budget, d->names);
+        budget_free(budget, d);
+}
+
+/* Its memory is for the next one, unless it failed: that may have been for lack of memory, and the
+ * next one begins with all there is. */
+static void discard(struct draft **draft, bool keep)
 {
         struct draft *d = *draft;
         struct pool *p = d->p;
         *draft = NULL;
+        /* Before the versions that they may refer to. */
+        for (uint32_t i = 0; i < d->region_count; i++)
+                release_region(d, &d->regions[i]);
         version_delete(p, d->v);
-        budget_free(p->budget, d->regions);
-        budget_free(p->budget, d->manifest);
         p->draft = NULL;
         p->writer.written = 0;
         p->writer.wait_ns = 0;
         p->writer.submit_ns = 0;
-        budget_free(p->budget, d);
+        if (!keep) {
+                free_draft(d);
+                pool_drop_spares(p);
+                return;
+        }
+        if (d->name_count)
+                memset(d->names, 0, d->name_capacity * sizeof(*d->names));
+        struct draft clean = {.regions = d->regions,
+                              .region_capacity = d->region_capacity,
+                              .leaves = d->leaves,
+                              .leaf_capacity = d->leaf_capacity,
+                              .seen = d->seen,
+                              .word_capacity = d->word_capacity,
+                              .taken = d->taken,
+                              .taken_capacity = d->taken_capacity,
+                              .names = d->names,
+                              .name_capacity = d->name_capacity};
+        *d = clean;
+        p->idle = d;
+}
+
+void draft_forget(struct pool *p)
+{
+        if (p->idle) {
+                p->idle->p = p;
+                free_draft(p->idle);
+        }
+        p->idle = NULL;
 }
 
 int draft_publish(struct draft **draft, struct draft_result *out)
@@ -571,7 +447,7 @@ int draft_publish(struct draft **draft, struct draft_result *out)
                               "the state of writes is unknown, close and open the pool again");
         if (rc == 0) {
                 *out = (*draft)->result;
-                discard(draft);
+                discard(draft, true);
         } else {
                 draft_abort(draft);
         }
@@ -589,7 +465,5 @@ void draft_abort(struct draft **draft)
         err_keep(&kept);
         (void)writer_cancel(p);
         (void)err_give_back(&kept);
-        discard(draft);
-        /* It may have failed for lack of memory; the next one begins with all there is. */
-        pool_drop_spares(p);
+        discard(draft, false);
 }

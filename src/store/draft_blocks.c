@@ -7,7 +7,7 @@
 static const struct leaf_entry *old_entry(const struct draft *d, uint32_t region, uint64_t block)
 {
         const struct stored_region *old = d->regions[region].old;
-        const struct region_desc *desc = &d->v->regions[region].desc;
+        const struct region_desc *desc = d->regions[region].desc;
         if (!old || block >= region_blocks(&old->desc) ||
             block_length(&old->desc, block) != block_length(desc, block))
                 return NULL;
@@ -19,21 +19,51 @@ bool draft_can_keep(const struct draft *d, uint32_t region, uint64_t block)
         return d->regions[region].in_base && old_entry(d, region, block);
 }
 
-static void share(struct draft *d, uint32_t region, uint64_t block, const struct leaf_entry *old)
+static void see(struct draft *d, const struct draft_region *own, uint64_t block)
 {
-        struct stored_region *r = &d->v->regions[region];
-        uint32_t bytes = block_length(&r->desc, block);
-        space_ref(&d->p->space, old->offset, bytes);
-        leaf_set(d->p, r->leaves[block / LEAF_ENTRIES], (uint32_t)(block % LEAF_ENTRIES), *old);
-        d->result.unchanged_bytes += bytes;
-        d->regions[region].result.shared_blocks++;
+        d->seen[own->first_word + block / 64] |= UINT64_C(1) << block % 64;
 }
 
-void draft_keep(struct draft *d, uint32_t region, uint64_t block)
+/* The entry is the version's, with its reference on the slots. */
+static int set_entry(struct draft *d, uint32_t region, uint64_t block, struct leaf_entry e)
 {
-        const struct leaf_entry *old = old_entry(d, region, block);
-        if (old)
-                share(d, region, block, old);
+        struct leaf *l;
+        int rc = draft_own_leaf(d, region, block / LEAF_ENTRIES, &l);
+        if (rc == 0)
+                leaf_set(d->p, l, (uint32_t)(block % LEAF_ENTRIES), e);
+        return rc;
+}
+
+/* The block is as in the old version. Its leaf has the old entry from the beginning, unless the
+ * block was put before and was different then. */
+static int share(struct draft *d, uint32_t region, uint64_t block, const struct leaf_entry *old)
+{
+        struct draft_region *own = &d->regions[region];
+        uint32_t bytes = block_length(own->desc, block);
+        const struct leaf *l = d->leaves[own->first_leaf + block / LEAF_ENTRIES];
+        see(d, own, block);
+        d->result.unchanged_bytes += bytes;
+        own->result.shared_blocks++;
+        if (l->entries[block % LEAF_ENTRIES].offset == old->offset)
+                return 0;
+        entry_ref(&d->p->space, old, bytes);
+        return set_entry(d, region, block, *old);
+}
+
+/* The entries are there already: only what is put changes them. */
+void draft_keep(struct draft *d, uint32_t region, uint64_t first, uint64_t count)
+{
+        struct draft_region *own = &d->regions[region];
+        uint64_t end = first + count;
+        for (uint64_t b = first; b < end;) {
+                uint64_t n = min_u64(64 - b % 64, end - b);
+                uint64_t mask = n == 64 ? UINT64_MAX : ((UINT64_C(1) << n) - 1) << b % 64;
+                d->seen[own->first_word + b / 64] |= mask;
+                b += n;
+        }
+        own->result.shared_blocks += count;
+        d->result.unchanged_bytes += min_u64(end * own->desc->block_bytes, own->desc->bytes) -
+                                     first * own->desc->block_bytes;
 }
 
 int draft_make_room(struct draft *d, uint64_t bytes)
@@ -48,16 +78,19 @@ int draft_settle(struct draft *d)
 
 bool draft_has(const struct draft *d, uint32_t region, uint64_t block)
 {
-        const struct leaf *l = d->v->regions[region].leaves[block / LEAF_ENTRIES];
-        return l->entries[block % LEAF_ENTRIES].offset != 0;
+        return d->seen[d->regions[region].first_word + block / 64] >> block % 64 & 1;
 }
 
 int draft_read_old(struct draft *d, uint32_t region, uint64_t block, void *to)
 {
         struct pool *p = d->p;
-        const struct region_desc *desc = &d->v->regions[region].desc;
+        const struct region_desc *desc = d->regions[region].desc;
         const struct leaf_entry *old = old_entry(d, region, block);
         uint32_t bytes = block_length(desc, block);
+        if (old && old->offset == 0) {
+                memset(to, 0, bytes);
+                return 0;
+        }
         if (!old)
                 return err_set(-EINVAL, "region '%s', block %llu is new", desc->name,
                                (unsigned long long)block);
@@ -126,53 +159,74 @@ static struct hash128 copy_and_hash(struct draft *d, uint32_t hash, void *to, co
         return h;
 }
 
+/* A block of zeros takes no place. */
+static int put_zeros(struct draft *d, uint32_t region, uint64_t block, const struct leaf_entry *old)
+{
+        struct draft_region *own = &d->regions[region];
+        own->changing = !old || old->offset != 0;
+        if (!own->changing) {
+                int rc = share(d, region, block, old);
+                return rc ? rc : 1;
+        }
+        see(d, own, block);
+        d->result.zero_bytes += block_length(own->desc, block);
+        own->result.changed_blocks++;
+        return set_entry(d, region, block, (struct leaf_entry){.offset = 0});
+}
+
 /* A block is probably like the one before it. If that was unchanged, this one is looked at where it
  * is, and not copied if it is unchanged too; if not, it is copied at once, and hashed only once. */
 int draft_put(struct draft *d, uint32_t region, uint64_t block, const void *from)
 {
-        struct stored_region *r = &d->v->regions[region];
         struct draft_region *own = &d->regions[region];
-        uint32_t bytes = block_length(&r->desc, block);
-        uint32_t hash = r->desc.hash;
+        uint32_t bytes = block_length(own->desc, block);
+        uint32_t hash = own->desc->hash;
         const struct leaf_entry *old = hash == HASH_NONE ? NULL : old_entry(d, region, block);
-        bool look = old && !own->changing;
         void *copy;
         own->result.put_blocks++;
+        if (block_is_zero(from, bytes))
+                return put_zeros(d, region, block, old);
+        bool compares = old && old->offset;
+        bool look = compares && !own->changing;
         if (look && same_in_place(d, hash, old, from, bytes)) {
-                share(d, region, block, old);
-                return 1;
+                int rc = share(d, region, block, old);
+                return rc ? rc : 1;
         }
         int rc = writer_stage(d->p, bytes, &copy);
         if (rc)
                 return rc;
         struct leaf_entry e = {0, copy_and_hash(d, hash, copy, from, bytes, look)};
-        own->changing = !old || !hash_equal(old->hash, e.hash);
+        own->changing = !compares || !hash_equal(old->hash, e.hash);
         if (!own->changing) {
-                share(d, region, block, old);
-                return 1;
+                rc = share(d, region, block, old);
+                return rc ? rc : 1;
         }
         e.offset = writer_keep(d->p, bytes);
-        leaf_set(d->p, r->leaves[block / LEAF_ENTRIES], (uint32_t)(block % LEAF_ENTRIES), e);
+        see(d, own, block);
         d->result.data_bytes += bytes;
         own->result.changed_blocks++;
-        return 0;
+        return set_entry(d, region, block, e);
 }
 
 bool draft_same(const struct draft *d, uint32_t region, uint64_t block, const void *from)
 {
-        const struct region_desc *desc = &d->v->regions[region].desc;
+        const struct region_desc *desc = d->regions[region].desc;
         const struct leaf_entry *old = old_entry(d, region, block);
-        return old && desc->hash != HASH_NONE &&
-               hash_equal(hash_block(desc->hash, from, block_length(desc, block)), old->hash);
+        uint32_t bytes = block_length(desc, block);
+        if (!old || desc->hash == HASH_NONE)
+                return false;
+        return old->offset ? hash_equal(hash_block(desc->hash, from, bytes), old->hash)
+                           : block_is_zero(from, bytes);
 }
 
-void draft_put_same(struct draft *d, uint32_t region, uint64_t block)
+int draft_put_same(struct draft *d, uint32_t region, uint64_t block)
 {
         const struct leaf_entry *old = old_entry(d, region, block);
         if (!old)
-                return;
+                return err_set(BELAY_E_BROKEN, "region '%s', block %llu is new",
+                               d->regions[region].desc->name, (unsigned long long)block);
         d->regions[region].result.put_blocks++;
-        share(d, region, block, old);
+        return share(d, region, block, old);
 }
 
 struct region_result draft_region_result(const struct draft *d, uint32_t region)

@@ -3,8 +3,8 @@
  * own.
  *
  * A page that has not moved shows what its slot holds. So the slots stay as they are for as long as
- * there is a hold: it refers to the leaves of the region, and those to the slots, whatever versions
- * are listed.
+ * there is a hold: it refers to the stored region, that to its leaves, and those to the slots,
+ * whatever versions are listed.
  *
  * Blocks that lie too scattered are read instead: the kernel has a limit on mappings. */
 #include "store/store_int.h"
@@ -17,9 +17,7 @@
 struct hold {
         struct pool *p;
         uint64_t version;
-        struct region_desc desc;
-        uint64_t leaf_count;
-        struct leaf *leaves[];
+        struct stored_region *r;
 };
 
 bool pool_is_mapped(const struct pool *p)
@@ -32,14 +30,14 @@ static const struct leaf_entry *entry_of(const struct stored_region *r, uint64_t
         return &r->leaves[block / LEAF_ENTRIES]->entries[block % LEAF_ENTRIES];
 }
 
-/* Blocks from `first` on that follow each other in the file. */
+/* Blocks from `first` on that follow each other in the file, or are zeros. */
 static uint64_t run_length(const struct stored_region *r, uint64_t first)
 {
         uint64_t blocks = region_blocks(&r->desc);
         uint64_t offset = entry_of(r, first)->offset;
+        uint64_t step = offset ? r->desc.block_bytes : 0;
         uint64_t n = 1;
-        while (first + n < blocks &&
-               entry_of(r, first + n)->offset == offset + n * r->desc.block_bytes)
+        while (first + n < blocks && entry_of(r, first + n)->offset == offset + n * step)
                 n++;
         return n;
 }
@@ -52,10 +50,11 @@ struct laying {
         uint32_t *maps; /* of this restart, so far */
 };
 
-/* Maps whole pages from the start of the run; returns how many blocks that were. */
+/* Maps whole pages from the start of the run, or fresh ones for zeros; returns how many blocks that
+ * were. */
 static int map_run(struct laying *l, uint64_t first, uint64_t count, uint64_t *mapped)
 {
-        const struct stored_region *r = &l->v->regions[l->region];
+        const struct stored_region *r = l->v->regions[l->region];
         uint64_t size = r->desc.block_bytes;
         uint64_t offset = entry_of(r, first)->offset;
         uint8_t *to = l->to + first * size;
@@ -67,7 +66,7 @@ static int map_run(struct laying *l, uint64_t first, uint64_t count, uint64_t *m
         if (bytes < LEAST_RUN || *l->maps >= MOST_MAPS || offset % PLAT_PAGE ||
             (uintptr_t)to % PLAT_PAGE)
                 return 0;
-        int rc = plat->mmap_over(l->p->media->fd, offset, to, bytes);
+        int rc = plat->mmap_over(offset ? l->p->media->fd : -1, offset, to, bytes);
         if (rc == -ENOMEM) { /* the kernel has a limit, too */
                 *l->maps = MOST_MAPS;
                 return 0;
@@ -82,7 +81,7 @@ static int map_run(struct laying *l, uint64_t first, uint64_t count, uint64_t *m
 
 static int lay(struct laying *l)
 {
-        const struct stored_region *r = &l->v->regions[l->region];
+        const struct stored_region *r = l->v->regions[l->region];
         uint64_t blocks = region_blocks(&r->desc);
         for (uint64_t b = 0; b < blocks;) {
                 uint64_t count = run_length(r, b);
@@ -101,20 +100,11 @@ static int lay(struct laying *l)
 
 static int make_hold(struct pool *p, const struct version *v, uint32_t region, struct hold **out)
 {
-        const struct stored_region *r = &v->regions[region];
-        uint64_t count = region_leaves(&r->desc);
-        struct hold *h = budget_alloc(p->budget, sizeof(*h) + count * sizeof(struct leaf *),
-                                      "the mapped region");
+        struct hold *h = budget_alloc(p->budget, sizeof(*h), "the mapped region");
         if (!h)
                 return -ENOMEM;
-        h->p = p;
-        h->version = v->number;
-        h->desc = r->desc;
-        h->leaf_count = count;
-        for (uint64_t i = 0; i < count; i++) {
-                h->leaves[i] = r->leaves[i];
-                h->leaves[i]->refs++;
-        }
+        *h = (struct hold){p, v->number, v->regions[region]};
+        h->r->users++;
         *out = h;
         return 0;
 }
@@ -138,8 +128,7 @@ void hold_release(struct hold **hold)
         *hold = NULL;
         if (!h)
                 return;
-        for (uint64_t i = 0; i < h->leaf_count; i++)
-                leaf_release(h->p, h->leaves[i]);
+        region_release(h->p, h->r);
         budget_free(h->p->budget, h);
 }
 
@@ -150,24 +139,24 @@ uint64_t hold_version(const struct hold *h)
 
 const char *hold_name(const struct hold *h)
 {
-        return h->desc.name;
+        return h->r->desc.name;
 }
 
 int hold_check(const struct hold *h, uint64_t block, void *buf, char *text, size_t bytes)
 {
-        const struct leaf_entry *e =
-                &h->leaves[block / LEAF_ENTRIES]->entries[block % LEAF_ENTRIES];
-        uint32_t length = block_length(&h->desc, block);
-        int rc = media_read_now(h->p->media, buf, length, e->offset);
-        if (rc == 0 && hash_equal(hash_block(h->desc.hash, buf, length), e->hash))
+        const struct region_desc *d = &h->r->desc;
+        const struct leaf_entry *e = entry_of(h->r, block);
+        uint32_t length = block_length(d, block);
+        int rc = e->offset ? media_read_now(h->p->media, buf, length, e->offset) : 0;
+        if (rc == 0 && (e->offset == 0 || hash_equal(hash_block(d->hash, buf, length), e->hash)))
                 return 0;
         snprintf(text, bytes, "version %llu, region '%s', block %llu: %s",
-                 (unsigned long long)h->version, h->desc.name, (unsigned long long)block,
+                 (unsigned long long)h->version, d->name, (unsigned long long)block,
                  rc ? code_text(rc) : "its checksum is wrong");
         return BELAY_E_DATA;
 }
 
 uint64_t hold_blocks(const struct hold *h)
 {
-        return region_blocks(&h->desc);
+        return region_blocks(&h->r->desc);
 }

@@ -545,6 +545,7 @@ int pool_close(struct pool **pool)
         while (p->version_count)
                 version_delete(p, p->versions[--p->version_count]);
         version_delete(p, p->limbo);
+        draft_forget(p);
         pool_drop_spares(p);
         int rc = p->media ? p->media->ops->close(p->media) : 0;
         writer_delete(p);

@@ -15,6 +15,7 @@ struct piece {
         uint32_t bytes;  /* of all blocks                  */
         uint32_t skew;   /* of the first block in buf      */
         uint8_t *buf;
+        bool zeros; /* nothing is read                */
         bool done;
         int result;
         struct hash128 hash[LEAF_ENTRIES];
@@ -50,6 +51,26 @@ static int deliver(struct reader *r, uint64_t block, const uint8_t *data, struct
         if (place && place != data)
                 memcpy(place, data, bytes);
         return r->fn ? r->fn(r->arg, block, data, bytes) : 0;
+}
+
+/* Never written: what blocks of zeros are handed out from. */
+static uint8_t zeros[MAX_BLOCK_BYTES];
+
+/* Memory that is zero is left as it is: what was never touched takes no pages. */
+static int deliver_zeros(struct reader *r, const struct piece *q)
+{
+        const struct region_desc *d = &r->region->desc;
+        for (uint32_t i = 0; i < q->count; i++) {
+                uint64_t block = q->first + i;
+                uint32_t bytes = block_length(d, block);
+                uint8_t *place = r->to ? r->to + (block - r->first) * d->block_bytes : NULL;
+                if (place && !block_is_zero(place, bytes))
+                        memset(place, 0, bytes);
+                int rc = r->fn ? r->fn(r->arg, block, zeros, bytes) : 0;
+                if (rc)
+                        return rc;
+        }
+        return 0;
 }
 
 /* After a failed transfer: block by block, so that one bad sector costs one block. */
@@ -92,6 +113,8 @@ static int finish_one(struct reader *r)
         int rc = await(r, q);
         if (rc)
                 return rc;
+        if (q->zeros)
+                return deliver_zeros(r, q);
         if (q->result)
                 return deliver_singly(r, q);
         const uint8_t *data = q->buf + q->skew;
@@ -113,7 +136,10 @@ static int begin_piece(struct reader *r, struct piece *q, uint32_t tag)
         bool straight = place && m->align == 1;
         q->skew = (uint32_t)(q->offset - start);
         q->buf = straight ? place : r->p->writer.chunks[tag].buf;
-        q->done = false;
+        q->result = 0;
+        q->done = q->zeros;
+        if (q->zeros)
+                return 0;
         int rc = m->ops->read(m, q->buf, (uint32_t)(end - start), start, tag);
         if (rc) {
                 q->done = true;
@@ -138,6 +164,25 @@ static uint32_t wanted(const struct reader *r, uint64_t leaf, uint32_t *begin)
         return (uint32_t)(min_u64(r->end, base + leaf_entries(&r->region->desc, leaf)) - base);
 }
 
+/* The blocks of the leaf from number i on that are read at once; returns the number after them. */
+static uint32_t fill_piece(const struct reader *r, struct piece *q, uint64_t leaf, uint32_t i,
+                           uint32_t count)
+{
+        q->first = leaf * LEAF_ENTRIES + i;
+        q->offset = r->entries[i].offset;
+        q->zeros = q->offset == 0;
+        q->count = 0;
+        q->bytes = 0;
+        while (i < count && r->entries[i].offset == q->offset + q->bytes) {
+                uint32_t bytes = block_length(&r->region->desc, q->first + q->count);
+                if (q->count && !q->zeros && !fits(r, q, bytes))
+                        break;
+                q->hash[q->count++] = r->entries[i++].hash;
+                q->bytes += q->zeros ? 0 : bytes;
+        }
+        return i;
+}
+
 static int read_leaf_blocks(struct reader *r, uint64_t leaf)
 {
         uint32_t i;
@@ -150,17 +195,7 @@ static int read_leaf_blocks(struct reader *r, uint64_t leaf)
                 }
                 uint32_t tag = r->tail % IO_DEPTH;
                 struct piece *q = &r->pieces[tag];
-                q->first = leaf * LEAF_ENTRIES + i;
-                q->offset = r->entries[i].offset;
-                q->count = 0;
-                q->bytes = 0;
-                while (i < count && r->entries[i].offset == q->offset + q->bytes) {
-                        uint32_t bytes = block_length(&r->region->desc, q->first + q->count);
-                        if (q->count && !fits(r, q, bytes))
-                                break;
-                        q->hash[q->count++] = r->entries[i++].hash;
-                        q->bytes += bytes;
-                }
+                i = fill_piece(r, q, leaf, i, count);
                 r->tail++;
                 int rc = begin_piece(r, q, tag);
                 if (rc)
@@ -214,7 +249,7 @@ static int read_all(struct reader *r, const struct version *v, uint32_t region)
 int pool_read_region(struct pool *p, const struct version *v, uint32_t region, void *to,
                      block_fn fn, void *arg)
 {
-        uint64_t count = region_blocks(&v->regions[region].desc);
+        uint64_t count = region_blocks(&v->regions[region]->desc);
         return pool_read_blocks(p, v, region, 0, count, to, fn, arg);
 }
 
@@ -236,7 +271,7 @@ int pool_read_blocks(struct pool *p, const struct version *v, uint32_t region, u
         if (r->p)
                 return err_set(-EBUSY, "pool '%s' is being read already", p->label);
         r->p = p;
-        r->region = &v->regions[region];
+        r->region = v->regions[region];
         r->version = v->number;
         r->first = first;
         r->end = first + count;
@@ -256,13 +291,13 @@ int pool_read_blocks(struct pool *p, const struct version *v, uint32_t region, u
 int pool_read_leaf(struct pool *p, const struct version *v, uint32_t region, uint64_t leaf,
                    struct leaf_entry entries[LEAF_ENTRIES])
 {
-        const struct stored_region *r = &v->regions[region];
+        const struct stored_region *r = v->regions[region];
         if (r->leaves) {
                 const struct leaf *l = r->leaves[leaf];
                 memcpy(entries, l->entries, l->count * sizeof(l->entries[0]));
                 return 0;
         }
-        int rc = leaf_load(p, r, leaf, entries);
+        int rc = leaf_load(p, &r->desc, leaf, &r->refs[leaf], entries);
         return rc ? err_wrap(rc, "version %llu of pool '%s'", (unsigned long long)v->number,
                              p->label)
                   : 0;

@@ -94,6 +94,30 @@ static bool find(const struct space *s, uint64_t from, uint64_t to, uint64_t lea
         return false;
 }
 
+static void take_run(struct space *s, uint64_t slot, uint64_t count)
+{
+        space_ref(s, slot * SLOT_BYTES, count * SLOT_BYTES);
+}
+
+bool space_take_crumb(struct space *s, uint64_t least, uint64_t below, uint64_t *slot,
+                      uint64_t *count)
+{
+        while (s->crumbs < s->slots) {
+                uint64_t first = s->crumbs;
+                uint64_t n = 0;
+                while (first + n < s->slots && s->refs[first + n] == 0)
+                        n++;
+                s->crumbs = first + max_u64(n, 1);
+                if (n < least || n >= below || n == 0)
+                        continue;
+                take_run(s, first, n);
+                *slot = first;
+                *count = n;
+                return true;
+        }
+        return false;
+}
+
 bool space_take(struct space *s, uint64_t least, uint64_t most, uint64_t *slot, uint64_t *count)
 {
         if (least > s->free || (s->scarce && least >= s->scarce))
@@ -106,7 +130,7 @@ bool space_take(struct space *s, uint64_t least, uint64_t most, uint64_t *slot, 
         uint64_t n = least;
         while (n < most && *slot + n < s->slots && s->refs[*slot + n] == 0)
                 n++;
-        space_ref(s, *slot * SLOT_BYTES, n * SLOT_BYTES);
+        take_run(s, *slot, n);
         s->cursor = *slot + n;
         *count = n;
         return true;

@@ -12,6 +12,8 @@
 struct pool;
 struct draft;
 struct leaf;
+struct catalog;
+struct name_index;
 
 struct pool_options {
         const char *path;
@@ -27,10 +29,12 @@ struct pool_options {
         struct budget *budget;      /* borrowed until pool_close */
 };
 
+/* Versions share the regions that did not change, so none of it changes once it is published. */
 struct stored_region {
         struct region_desc desc;
-        struct object_ref *refs; /* of its leaves                           */
-        struct leaf **leaves;    /* in memory, in a pool opened for writing */
+        uint32_t users;          /* catalogs and holds that refer to it                 */
+        struct object_ref *refs; /* of its leaves, in a pool opened for reading; or     */
+        struct leaf **leaves;    /* … those leaves in memory, in one opened for writing */
 };
 
 struct version {
@@ -41,11 +45,14 @@ struct version {
         struct object_ref manifest;
         uint32_t manifest_bytes;
         uint32_t flags;   /* VERSION_DAMAGED: not to be restored                */
-        bool unreadable;  /* manifest or leaves damaged: no regions are known   */
+        bool unreadable;  /* manifest, catalogs or leaves damaged: no regions are known */
         char damage[256]; /* what is wrong with it, "" if nothing is known      */
+        struct job_place place;
         uint32_t region_count;
-        struct stored_region *regions;
-        struct name_slot *index;
+        struct stored_region **regions; /* what the catalogs refer to, in one list */
+        struct catalog **catalogs;
+        uint32_t catalog_count;
+        struct name_index *index; /* NULL without regions */
 };
 static inline bool version_usable(const struct version *v)
 {
@@ -53,6 +60,10 @@ static inline bool version_usable(const struct version *v)
 }
 /* Position of the region, -1 if the version does not have it. */
 int64_t version_find(const struct version *v, const char *name);
+/* Where a leaf of the region is stored. */
+struct object_ref stored_leaf(const struct stored_region *r, uint64_t leaf);
+/* Where catalog i of the version is stored. */
+struct catalog_ref version_catalog(const struct version *v, uint32_t i);
 
 /* ---- pool ---------------------------------------------------------------------------------- */
 
@@ -127,9 +138,12 @@ int pool_read_leaf(struct pool *p, const struct version *v, uint32_t region, uin
 /* ---- writing a version ------------------------------------------------------------------------
  */
 
-/* begin, region for each region, ready, put for each block in any order, then publish or abort; or
- * region, ready and put again for further regions. Only begin, region and ready allocate. After a
- * failure of any of them the caller aborts. */
+/* begin, region for each region, ready, put or keep each block in any order, then publish or abort;
+ * or region, ready and put again for further regions. Between ready and publish nothing is
+ * allocated. After a failure of any of them the caller aborts.
+ *
+ * A draft begins as the version before it: what is kept costs nothing, and what is put and changes
+ * makes a copy of its leaf. */
 int draft_begin(struct pool *p, struct draft **out);
 /* *number is what the calls below name the region by: 0, 1, … With `share`, what did not change is
  * shared with earlier versions. */
@@ -145,9 +159,9 @@ uint64_t draft_number(const struct draft *d);
 uint64_t draft_base(const struct draft *d);
 /* Does that version have this block, at the same place and with the same length? */
 bool draft_can_keep(const struct draft *d, uint32_t region, uint64_t block);
-/* The block is as it was in that version; its content is not looked at. Only where draft_can_keep.
- */
-void draft_keep(struct draft *d, uint32_t region, uint64_t block);
+/* The blocks are as they were in that version; their content is not looked at. Only where
+ * draft_can_keep. */
+void draft_keep(struct draft *d, uint32_t region, uint64_t first, uint64_t count);
 /* Waits for the medium until so many bytes can be put without waiting for it. */
 int draft_make_room(struct draft *d, uint64_t bytes);
 /* Waits until all that was put is on the medium: after that, blocks may be put again. */
@@ -164,11 +178,11 @@ int draft_put(struct draft *d, uint32_t region, uint64_t block, const void *from
 /* Has an earlier version the same content there? Changes nothing: any thread may ask. */
 bool draft_same(const struct draft *d, uint32_t region, uint64_t block, const void *from);
 /* draft_put for a block of which draft_same was true. */
-void draft_put_same(struct draft *d, uint32_t region, uint64_t block);
+int draft_put_same(struct draft *d, uint32_t region, uint64_t block);
 
-/* Takes over, as they are there, the regions of that version that this one does not have, except
- * those of which `gone` is true. */
-int draft_carry(struct draft *d, bool (*gone)(void *arg, const char *name), void *arg);
+/* At publication, takes over the regions of that version that this one does not have, except those
+ * of which `gone` is true then. */
+void draft_carry(struct draft *d, bool (*gone)(void *arg, const char *name), void *arg);
 
 /* What became of the blocks of a region. */
 struct region_result {
@@ -186,6 +200,7 @@ struct draft_result {
         uint64_t version;
         uint64_t data_bytes;      /* region bytes written          */
         uint64_t unchanged_bytes; /* region bytes shared           */
+        uint64_t zero_bytes;      /* … that are zeros now: not stored */
         uint64_t written_bytes;   /* everything written            */
         /* Where the time went: a sample of the blocks, waiting for the medium, the map and what was
          * still on its way, and what comes after. */

@@ -72,6 +72,7 @@ struct space {
         uint64_t capacity; /* slots that refs has room for                                       */
         uint64_t free;     /* slots with no reference                                            */
         uint64_t cursor;   /* where the last search ended                                        */
+        uint64_t crumbs;   /* where the search for short runs goes on; 0: from the start         */
         uint64_t scarce;   /* no free run of at least this many slots exists; 0: unknown         */
 };
 int space_extend(struct space *s, uint64_t slots);
@@ -82,6 +83,11 @@ void space_unref(struct space *s, uint64_t offset, uint64_t bytes);
  * False if there is none. */
 bool space_take(struct space *s, uint64_t least, uint64_t most, uint64_t *slot, uint64_t *count);
 
+/* The next free run of at least `least` slots that is shorter than `below`, all of it. Looks at each
+ * slot once: whoever sets crumbs to 0 begins anew. */
+bool space_take_crumb(struct space *s, uint64_t least, uint64_t below, uint64_t *slot,
+                      uint64_t *count);
+
 /* ---- leaf: a part of a map in memory
  * ---------------------------------------------------------------- */
 
@@ -90,6 +96,7 @@ bool space_take(struct space *s, uint64_t least, uint64_t most, uint64_t *slot, 
 struct leaf {
         uint32_t refs;
         uint32_t count;
+        uint32_t class; /* has room for 2^class entries */
         uint32_t block_bytes;
         uint32_t tail_bytes; /* length of the last block */
         struct object_ref ref;
@@ -100,15 +107,23 @@ static inline uint32_t leaf_block_bytes(const struct leaf *l, uint32_t i)
 {
         return i + 1 == l->count ? l->tail_bytes : l->block_bytes;
 }
+#define LEAF_CLASSES 11u /* 1, 2, 4 … LEAF_ENTRIES */
+uint32_t leaf_class(uint32_t entries);
+/* All blocks are zeros. From the spare leaves if there is one. */
 struct leaf *leaf_new(struct pool *p, const struct region_desc *d, uint64_t leaf);
+/* The same blocks as `from`, which stays as it is. From the spare leaves: NULL if there is none. */
+struct leaf *leaf_clone(struct pool *p, const struct leaf *from);
+/* Makes sure that there are so many spare leaves of a class. */
+int leaf_reserve(struct pool *p, uint32_t class, uint64_t count);
 void leaf_release(struct pool *p, struct leaf *l);
+/* The entry's reference on its slots is the leaf's from now on. */
 void leaf_set(struct pool *p, struct leaf *l, uint32_t i, struct leaf_entry e);
-/* compact.c: how many bytes of small blocks a version should bring along, and doing so for one of
- * its regions: blocks that it shares with `old` from slots with little else. Needs leaves of its
- * own. */
-uint64_t compact_limit(const struct pool *p, const struct version *v);
-int compact(struct pool *p, const struct version *v, uint32_t region,
-            const struct stored_region *old, uint64_t *left);
+/* One more reference on the slots of a block, if it has any. */
+static inline void entry_ref(struct space *s, const struct leaf_entry *e, uint32_t bytes)
+{
+        if (e->offset)
+                space_ref(s, e->offset, bytes);
+}
 /* Does `l` map the same blocks, in number and length, as leaf number `leaf` of d would? */
 bool leaf_fits(const struct leaf *l, const struct region_desc *d, uint64_t leaf);
 
@@ -171,24 +186,60 @@ struct pool {
          * superblock has been written again (draft.c, settle). */
         struct version *limbo;
         struct space space;
-        struct leaf *spare; /* full-size leaves for the next draft          */
-        uint64_t spare_count;
+        struct leaf *spare[LEAF_CLASSES]; /* for the next draft */
+        uint64_t spare_count[LEAF_CLASSES];
         struct writer writer;
         struct device *device; /* shared with other processes, or NULL */
         struct reader *reader; /* made at open: a restart that has begun must not fail for lack of
                                   memory */
         struct draft *draft;   /* at most one                                  */
+        struct draft *idle;    /* the memory of the last one                   */
         uint64_t held_bytes; /* free slots below this may belong to a version that cannot be read */
         uint8_t *scratch;    /* CHUNK_BYTES, aligned                         */
 };
 
+/* ---- catalog: some regions of a version
+ * ----------------------------------------------------------- */
+
+/* A change of one region rewrites its catalog, and the manifest refers to all of them: about the
+ * square root of many regions in each keeps both small. */
+#define CATALOG_REGIONS 128u
+#define CATALOG_BYTES   (UINT64_C(64) << 10)
+
+/* Shared between versions by reference count. Holds a reference on its own slots once it has a
+ * place. */
+struct catalog {
+        uint32_t users;
+        uint32_t count;
+        uint64_t data_bytes; /* sum of the sizes of its regions */
+        struct catalog_ref place;
+        struct stored_region *regions[];
+};
+struct catalog *catalog_new(struct pool *p, struct stored_region *const *regions, uint32_t count);
+void catalog_release(struct pool *p, struct catalog *c);
+/* What its encoded form takes. */
+uint64_t catalog_bytes(struct stored_region *const *regions, uint32_t count);
+
+/* A description of its own, without leaves; the caller refers to it. */
+struct stored_region *region_new(struct pool *p, const struct region_desc *desc);
+void region_release(struct pool *p, struct stored_region *r);
+
 /* ---- draft
  * -------------------------------------------------------------------------------------------- */
 
-/* What the draft knows about a region of its version. */
+#define NO_POSITION UINT32_MAX
+
+/* What the draft knows about a region of its version. Its leaves are those of `old` until a block
+ * of them changes. */
 struct draft_region {
+        const struct region_desc *desc;
         const struct stored_region *old; /* the same one in an earlier version, or NULL       */
-        bool in_base;                    /* … which is the base: a clean unit may be kept     */
+        struct stored_region *made;      /* what the version will have, if not `old`          */
+        uint64_t first_leaf;             /* in the draft's list of leaves                     */
+        uint64_t first_word;             /* in the draft's bits                               */
+        uint32_t base_at;                /* position in the base, or NO_POSITION              */
+        bool in_base;                    /* `old` is the base's: a clean unit may be kept     */
+        bool own_leaves;                 /* some leaves are not those of `old`                */
         bool changing;                   /* the block put last was changed                    */
         struct region_result result;
 };
@@ -197,13 +248,39 @@ struct draft {
         struct pool *p;
         struct version *v;
         const struct version *base;   /* what unchanged blocks are shared with           */
-        struct draft_region *regions; /* beside those of v                             */
-        uint32_t capacity, ready;     /* regions there is room for, and with leaves    */
-        uint8_t *manifest;
-        uint64_t manifest_bytes, manifest_room;
+        struct draft_region *regions; /* in the order of their numbers                 */
+        uint32_t region_count, region_capacity, ready;
+        struct leaf **leaves; /* of all regions                                    */
+        uint64_t leaf_count, leaf_capacity;
+        uint64_t *seen; /* a bit for each block: put or kept                 */
+        uint64_t word_count, word_capacity;
+        uint32_t *taken; /* per region of the base: number of its successor + 1 */
+        uint64_t taken_capacity;
+        uint32_t *names; /* of regions that the base does not have: number + 1, by hash */
+        uint64_t name_count, name_capacity;
+        uint64_t shared[LEAF_CLASSES];             /* leaves that may yet have to be cloned */
+        bool (*gone)(void *arg, const char *name); /* NULL: what is not declared is left out */
+        void *gone_arg;
         uint64_t unsampled; /* bytes since the last block that was timed */
         struct draft_result result;
 };
+
+/* draft_regions.c: no region of the base has a successor yet. */
+int draft_take_none(struct draft *d);
+/* Is the leaf the draft's own, to be changed and released? */
+bool draft_owns(const struct draft *d, const struct draft_region *own, uint64_t leaf);
+/* The leaf of the region, as one that may be changed. */
+int draft_own_leaf(struct draft *d, uint32_t region, uint64_t leaf, struct leaf **out);
+/* draft_catalogs.c: the regions of the version, its catalogs and its index. After the leaves are
+ * written. */
+int draft_list_regions(struct draft *d);
+int draft_write_catalogs(struct draft *d);
+int draft_write_manifest(struct draft *d);
+
+/* compact.c: how many bytes of small blocks a version should bring along, and doing so for one of
+ * its regions: blocks that it shares with the version before, from slots with little else. */
+uint64_t compact_limit(const struct draft *d);
+int compact(struct draft *d, uint32_t region, uint64_t *left);
 
 /* Is the medium held back? */
 static inline bool pool_is_paced(const struct pool *p)
@@ -219,17 +296,23 @@ uint64_t device_book(struct pool *p, uint64_t bytes);
 int reader_init(struct pool *p);
 /* After a superblock write of unknown fate: makes the current list certain again. */
 int pool_settle(struct pool *p);
-struct version *version_new(struct pool *p, uint32_t regions);
+struct version *version_new(struct pool *p);
 void version_delete(struct pool *p, struct version *v);
 /* Reads the manifest; for pools opened for writing also the leaves, shared with `before` where they
  * are the same. */
 int version_load(struct pool *p, const struct version_entry *e, const struct version *before,
                  struct version **out);
+/* The index of its regions; BELAY_E_DATA if two have the same name. */
 int version_index(struct pool *p, struct version *v);
-int leaf_load(struct pool *p, const struct stored_region *r, uint64_t leaf,
-              struct leaf_entry *entries);
+/* The same list of names in the same order: the index is shared. */
+void version_share_index(struct version *v, const struct version *from);
+/* Uses the pool's scratch. */
+int leaf_load(struct pool *p, const struct region_desc *d, uint64_t leaf,
+              const struct object_ref *ref, struct leaf_entry *entries);
 /* Bytes of the file that can be read: what the superblock and the file agree on. */
 uint64_t pool_readable_bytes(const struct pool *p);
+/* The memory that the last draft left. */
+void draft_forget(struct pool *p);
 /* Frees the leaves that wait for the next draft. */
 void pool_drop_spares(struct pool *p);
 

@@ -16,6 +16,7 @@
 /* Runs shorter than this make small writes: grow instead, as long as little space is lost by it. */
 #define GOOD_SLOTS 64u
 #define GROW_SLOTS 256u
+#define LEAF_SLOTS ((LEAF_HEADER_BYTES + LEAF_ENTRIES * ENTRY_BYTES + SLOT_BYTES - 1) / SLOT_BYTES)
 
 #define BUFFER_BYTES ((uint64_t)IO_DEPTH * CHUNK_BYTES)
 
@@ -56,10 +57,14 @@ int pool_take_slots(struct pool *p, uint64_t least, uint64_t most, uint64_t *off
         uint64_t good = max_u64(least, min_u64(most, GOOD_SLOTS));
         uint64_t slot;
         uint64_t count;
+        /* Where the pool can hardly grow any more, runs too short for a leaf go first: taking from
+         * the others would leave none for the map. */
+        bool taken = s->slots >= slot_limit(p) / 4 * 3 &&
+                     space_take_crumb(s, least, min_u64(most + 1, LEAF_SLOTS), &slot, &count);
         /* Whole runs first: what is left of a torn one becomes whole again as soon as its
          * neighbours are given back. */
-        bool taken = space_take(s, most, most, &slot, &count) ||
-                     space_take(s, good, most, &slot, &count);
+        taken = taken || space_take(s, most, most, &slot, &count) ||
+                space_take(s, good, most, &slot, &count);
         /* Fragments are used before the file grows when they make up a good part of it. */
         if (!taken && s->free > s->slots / 8)
                 taken = space_take(s, least, most, &slot, &count);

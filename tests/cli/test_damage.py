@@ -179,10 +179,10 @@ def test_newer():
         f.seek(slot * 4096)
         data = f.read(4096)
         f.seek(slot * 4096)
-        f.write(seal(data[:8] + struct.pack("<I", 2) + data[12:]))
+        f.write(seal(data[:8] + struct.pack("<I", 3) + data[12:]))
     for command in ("ls", "show", "verify"):
         expect(2, command, "a.pool", out="",
-               err="belay: pool 'a.pool': superblock has format version 2, this library reads up to 1; use a newer Belay\n")
+               err="belay: pool 'a.pool': superblock has format version 3, this library reads up to 2; use a newer Belay\n")
 
 
 def test_marked_by_writer():

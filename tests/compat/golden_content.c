@@ -63,7 +63,10 @@ static void fill_region(struct golden_region *r, uint32_t seed, const char *rang
                 int used = 0;
                 CHECK_EQ(sscanf(p, "%llu+%llu:%u%n", &begin, &bytes, &other, &used), 3);
                 CHECK(begin + bytes <= r->bytes);
-                fill(r->data, begin, bytes, other);
+                if (other)
+                        fill(r->data, begin, bytes, other);
+                else
+                        memset(r->data + begin, 0, bytes);
                 p += used;
                 p += *p == ',';
         }
@@ -75,6 +78,22 @@ static uint32_t type_of(const char *name)
                 if (strcmp(type_name(i), name) == 0)
                         return i;
         check_failed(__FILE__, __LINE__, "no type %s", name);
+}
+
+/* "start+dims;start+dims…" */
+static void parse_boxes(struct golden_region *r, uint32_t ndims, char *text)
+{
+        char *rest = text;
+        r->desc.global_ndims = ndims;
+        for (char *one; (one = strsep(&rest, ";"));) {
+                CHECK(r->desc.box_count < sizeof(r->boxes) / sizeof(r->boxes[0]));
+                struct belay_box *b = &r->boxes[r->desc.box_count++];
+                char *dims = strchr(one, '+');
+                CHECK(dims != NULL);
+                *dims++ = '\0';
+                CHECK_EQ(vector(one, b->start), ndims);
+                CHECK_EQ(vector(dims, b->dims), ndims);
+        }
 }
 
 static void add_region(struct golden_version *v, char *columns[COLUMNS])
@@ -90,10 +109,13 @@ static void add_region(struct golden_version *v, char *columns[COLUMNS])
                                       .element_bytes = (uint32_t)number(columns[4]),
                                       .block_bytes = (uint32_t)number(columns[5])};
         r->desc.ndims = vector(columns[6], r->desc.dims);
-        if (vector(columns[7], r->desc.global_dims)) {
-                CHECK_EQ(vector(columns[8], r->desc.global_start), r->desc.ndims);
+        uint32_t global_ndims = vector(columns[7], r->desc.global_dims);
+        if (global_ndims)
                 r->desc.flags = BELAY_GLOBAL;
-        }
+        if (strchr(columns[8], '+'))
+                parse_boxes(r, global_ndims, columns[8]);
+        else if (global_ndims)
+                CHECK_EQ(vector(columns[8], r->desc.global_start), r->desc.ndims);
         r->bytes = r->desc.element_bytes;
         for (uint32_t i = 0; i < r->desc.ndims; i++)
                 r->bytes *= r->desc.dims[i];
@@ -125,8 +147,11 @@ void golden_load(const char *path, const char *name, struct golden_set *out)
         fclose(f);
         /* The vector of regions moves while it grows; names are pointed to only now. */
         for (uint32_t i = 0; i < out->count; i++)
-                for (uint32_t k = 0; k < out->versions[i].count; k++)
-                        out->versions[i].regions[k].desc.name = out->versions[i].regions[k].name;
+                for (uint32_t k = 0; k < out->versions[i].count; k++) {
+                        struct golden_region *r = &out->versions[i].regions[k];
+                        r->desc.name = r->name;
+                        r->desc.boxes = r->desc.box_count ? r->boxes : NULL;
+                }
         CHECK(out->count > 0);
 }
 

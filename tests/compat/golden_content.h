@@ -6,7 +6,8 @@
 
 struct golden_region {
         char name[BELAY_MAX_NAME + 1];
-        struct belay_desc desc; /* desc.name is the name above */
+        struct belay_desc desc; /* desc.name is the name above, desc.boxes are those below */
+        struct belay_box boxes[8];
         uint64_t bytes;
         uint8_t *data;
 };

@@ -3,9 +3,10 @@
 
     make_golden.py [--writer PROGRAM] [DIRECTORY]
 
-Good pools are built from docs/format.md; broken ones are good ones with one thing changed, most of them sealed again
-so that only the check meant can find it. Two good pools come from the library: they are made with --writer (the program
-compat_write_golden of a build) and otherwise left as they are, as a witness of what that version of the library wrote.
+Good pools are built from docs/format.md, in both versions of the format; broken ones are good ones with one thing
+changed, most of them sealed again so that only the check meant can find it. Some good pools come from the library:
+those of format 2 are made with --writer (the program compat_write_golden of a build), and otherwise all are left as they
+are, as witnesses of what that version of the library wrote.
 
 Beside the pools:
   content.txt   what each version of each content set holds
@@ -24,6 +25,7 @@ from pool_builder import SLOT, Builder, Region, TYPES, pattern, seal, seal_all, 
 contents = {}       # set -> list of (version, [Region])
 expected = []       # (file, set, open, restart, text)
 files = {}          # file -> bytes
+VERSIONS = (("", 1), ("v2_", 2))    # of the format, and how names of files begin
 
 
 def add(name, content, image, opened="ok", restart="-", text=""):
@@ -39,10 +41,11 @@ def good_types():
     """Every type, in one version."""
     regions = [Region("region of " + t, t, (5 + TYPES[t][0],), seed=TYPES[t][0]) for t in TYPES]
     regions.append(Region("triples", "raw", (50,), element=3, seed=40))
-    b = Builder()
-    b.version(regions)
     contents["types"] = [(1, regions)]
-    add("good_types", "types", b.image, restart=1)
+    for prefix, version in VERSIONS:
+        b = Builder(version=version)
+        b.version(regions)
+        add(prefix + "good_types", "types", b.image, restart=1)
 
 
 def good_shapes():
@@ -58,10 +61,11 @@ def good_shapes():
         Region("whole blocks", "u8", (8192,), block=4096, seed=28),
         Region("short tail", "u8", (4097,), block=4096, seed=29),
     ]
-    b = Builder()
-    b.version(regions)
     contents["shapes"] = [(1, regions)]
-    add("good_shapes", "shapes", b.image, restart=1)
+    for prefix, version in VERSIONS:
+        b = Builder(version=version)
+        b.version(regions)
+        add(prefix + "good_shapes", "shapes", b.image, restart=1)
 
 
 def good_history():
@@ -73,22 +77,24 @@ def good_history():
     three = [Region("a", "f64", (90,), seed=1).with_patch(130, 7, 50), steady, two[2]]
     four = [Region("a", "f64", (20,), seed=1), steady, two[2]]
     five = [Region("a", "f64", (20,), block=256, seed=1), steady.with_patch(999, 1, 51), two[2]]
-    b = Builder()
-    for regions in (one, two, three, four, five):
-        b.version(regions)
     contents["history"] = list(enumerate((one, two, three, four, five), 1))
-    add("good_history", "history", b.image, restart=5)
+    for prefix, version in VERSIONS:
+        b = Builder(version=version)
+        for regions in (one, two, three, four, five):
+            b.version(regions)
+        add(prefix + "good_history", "history", b.image, restart=5)
 
 
 def good_leaves():
     """A region of two leaves, the second one shared. Blocks of one version do not overlap, so this one is large."""
     one = [Region("long", "u8", (1027 * 128 + 5,), seed=60)]
     two = [one[0].with_patch(128 * 3, 128, 61)]
-    b = Builder()
-    b.version(one)
-    b.version(two)
     contents["leaves"] = [(1, one), (2, two)]
-    add("good_leaves", "leaves", b.image, restart=2)
+    for prefix, version in VERSIONS:
+        b = Builder(version=version)
+        b.version(one)
+        b.version(two)
+        add(prefix + "good_leaves", "leaves", b.image, restart=2)
 
 
 def good_hashes():
@@ -96,28 +102,30 @@ def good_hashes():
     one = [Region("hash %d" % h, "f64", (500,), block=256, seed=60 + h, hash_=h) for h in range(4)]
     two = [Region("hash %d" % h, "f64", (500,), block=256, seed=60 + h, hash_=(0, 2, 1, 3)[h]).with_patch(700, 9, 70)
            for h in range(4)]
-    b = Builder()
-    b.version(one)
-    b.version(two)
     contents["hashes"] = [(1, one), (2, two)]
-    add("good_hashes", "hashes", b.image, restart=2)
-    for h in (1, 2, 3):
-        image = bytearray(b.image)
-        image[b.objects["block 2 hash %d 2" % h]] ^= 1
-        add("hash_%d_wrong" % h, "hashes", image, restart=1, text="its checksum is wrong")
+    for prefix, version in VERSIONS:
+        b = Builder(version=version)
+        b.version(one)
+        b.version(two)
+        add(prefix + "good_hashes", "hashes", b.image, restart=2)
+        for h in (1, 2, 3):
+            image = bytearray(b.image)
+            image[b.objects["block 2 hash %d 2" % h]] ^= 1
+            add("%shash_%d_wrong" % (prefix, h), "hashes", image, restart=1, text="its checksum is wrong")
 
 
 def good_many():
     """As many versions as a pool can hold, and numbers with gaps."""
     regions = [Region("same", "u64", (4,), seed=70)]
-    b = Builder()
-    versions = []
-    for i in range(64):
-        b.next_version += i
-        versions.append((b.next_version, regions))
-        b.version(regions)
-    contents["many"] = versions
-    add("good_64_versions", "many", b.image, restart=versions[-1][0])
+    for prefix, version in VERSIONS:
+        b = Builder(version=version)
+        versions = []
+        for i in range(64):
+            b.next_version += i
+            versions.append((b.next_version, regions))
+            b.version(regions)
+        contents["many"] = versions
+        add(prefix + "good_64_versions", "many", b.image, restart=versions[-1][0])
 
 
 def good_empty():
@@ -139,13 +147,91 @@ def good_empty():
     add("good_unknown_compatible_features", "no_regions", seal_all(b.image), restart=1)
 
 
+def good_zeros():
+    """Blocks of zeros take no place: at the start, in the middle, as a short tail, all of a region; and they come and
+    go from version to version. The pool is smaller than what it holds."""
+    one = [Region("some", "u8", (2000,), seed=120, patches=((0, 256, 0), (1024, 512, 0), (1920, 80, 0))),
+           Region("all", "f64", (40000,), block=1 << 12, seed=121, patches=((0, 320000, 0),)),
+           Region("three", "u8", (300,), seed=122, patches=((128, 128, 0),))]
+    two = [one[0].with_patch(128, 1, 123).with_patch(512, 128, 0), one[1].with_patch(8192, 8, 124),
+           one[2].with_patch(0, 300, 0)]
+    contents["zeros"] = [(1, one), (2, two)]
+    b = Builder(version=2)
+    b.version(one)
+    b.version(two)
+    assert len(b.image) < 320000
+    add("v2_good_zeros", "zeros", b.image, restart=2)
+    leaf = b.objects["leaf 2 some 0"]
+    add("v2_hostile_zeros_hash", "zeros", changed(b, (leaf + 64 + 8, "Q", 1)), restart=1, text="is of zeros and has a hash")
+    add("v2_hostile_zeros_format_1", "zeros", changed(b, (leaf + 8, "I", 1)), restart=1, text="lies outside the pool")
+
+
+def good_boxes():
+    """Several boxes of a global array in one region, which may have another number of dimensions."""
+    boxes = [((0, 0), (2, 3)), ((10, 17), (4, 3)), ((5, 5), (0, 9)), ((19, 19), (1, 1))]
+    regions = [Region("boxes", "f32", (19,), part=((20, 20), boxes), seed=130),
+               Region("one", "u8", (3, 4), part=((9, 9), [((6, 5), (3, 4))]), seed=131),
+               Region("flat", "u8", (12,), part=((9, 9), [((6, 5), (3, 4))]), seed=132)]
+    contents["boxes"] = [(1, regions), (2, regions)]
+    b = Builder(version=2, catalog=1)
+    b.version(regions)
+    b.catalogs.clear()          # version 2 gets catalogs of its own, so that version 1 stays good below
+    b.previous.clear()
+    b.version(regions)
+    add("v2_good_boxes", "boxes", b.image, restart=2)
+    record = b.objects["record 2 boxes"]
+    first = record + 40 + 8 + 16        # start of the first box
+    for what, writes, text in (
+            ("box_outside", [(first, "Q", 19)], "does not fit the global size"),
+            ("box_wraps", [(first, "Q", (1 << 64) - 1)], "does not fit the global size"),
+            ("box_missing", [(first + 16, "Q", 1)], "elements and the region has"),
+            ("box_later_outside", [(first + 32 + 8, "Q", 18)], "does not fit the global size"),
+            ("boxes_0", [(record + 20, "I", 0)], "its boxes are impossible"),
+            ("boxes_huge", [(record + 20, "I", 0xffffffff)], "its boxes are impossible"),
+            ("boxes_more", [(record + 20, "I", 5)], "its length is impossible"),
+            ("box_dims_0", [(record + 19, "B", 0)], "its boxes are impossible"),
+            ("box_dims_9", [(record + 19, "B", 9)], "its boxes are impossible"),
+            ("boxes_not_global", [(record + 18, "B", 0)], "its boxes are impossible")):
+        add("v2_hostile_" + what, "boxes", changed(b, *writes), restart=1, text=text)
+
+
+def good_job():
+    """A member of a job; and places in jobs that cannot be."""
+    regions = [Region("x", "u64", (9,), seed=140)]
+    contents["job"] = [(1, regions), (2, regions)]
+    job = ("größte Rechnung".encode(), 7, 3, 4, 1)
+    b = Builder(version=2, job=job)
+    b.version(regions)
+    b.version(regions)
+    add("v2_good_job", "job", b.image, restart=2)
+    for what, at, code, value in (("confirmed", 3200, "Q", 3), ("rank", 3216, "I", 4), ("members", 3220, "I", 0),
+                                  ("name_long", 3224, "I", 256), ("name_cut", 3224, "I", 5),
+                                  ("name_control", 3228, "B", 10)):
+        image = changed(b, (at, code, value), (SLOT + at, code, value))
+        add("v2_hostile_job_" + what, "-", image, "BELAY_E_DATA", text="superblock")
+    manifest = b.objects["manifest 2"]
+    add("v2_hostile_rank_of_version", "job", changed(b, (manifest + 88, "I", 4)), restart=1, text="rank 4 of 4")
+
+
+def mixed_formats():
+    """A pool of format 1 that a library of format 2 went on with."""
+    one = [Region("a", "u8", (1000,), seed=150), Region("b", "u8", (500,), seed=151)]
+    two = [one[0].with_patch(100, 9, 152), one[1]]
+    contents["mixed"] = [(1, one), (2, two)]
+    b = Builder()
+    b.version(one)
+    b.format = 2
+    b.version(two)
+    add("v2_good_mixed", "mixed", b.image, restart=2)
+
+
 # ---------------------------------------------------------------- broken pools
 
-def base():
+def base(version=1):
     """The pool that broken ones are made of: two versions, the second one current, in superblock A."""
     one = [Region("grid", "f64", (6, 8), seed=80), Region("raw", "raw", (6000,), block=4096, seed=81)]
     two = [one[0].with_patch(128, 64, 82), one[1].with_patch(4096, 9, 83)]
-    b = Builder()
+    b = Builder(version=version)
     b.version(one)
     b.version(two)
     contents["base"] = [(1, one), (2, two)]
@@ -215,14 +301,14 @@ def changed(b, *writes, blocks=True):
 
 def newer_files(b):
     """Sealed objects of a later format."""
-    text = "format version 2"
-    add("newer_superblock_a", "-", changed(b, (8, "I", 2)), "BELAY_E_FORMAT", text=text)
-    add("newer_superblock_b", "-", changed(b, (SLOT + 8, "I", 2)), "BELAY_E_FORMAT", text=text)
-    add("newer_superblocks", "-", changed(b, (8, "I", 2), (SLOT + 8, "I", 2)), "BELAY_E_FORMAT", text=text)
+    text = "format version 3"
+    add("newer_superblock_a", "-", changed(b, (8, "I", 3)), "BELAY_E_FORMAT", text=text)
+    add("newer_superblock_b", "-", changed(b, (SLOT + 8, "I", 3)), "BELAY_E_FORMAT", text=text)
+    add("newer_superblocks", "-", changed(b, (8, "I", 3), (SLOT + 8, "I", 3)), "BELAY_E_FORMAT", text=text)
     add("newer_far", "-", changed(b, (8, "I", 0xffffffff)), "BELAY_E_FORMAT", text="format version 4294967295")
     add("version_zero", "base", changed(b, (8, "I", 0)), restart=1)
-    add("newer_manifest_2", "base", changed(b, (b.objects["manifest 2"] + 8, "I", 2)), restart=1, text=text)
-    add("newer_leaf_2", "base", changed(b, (b.objects["leaf 2 grid 0"] + 8, "I", 2)), restart=1, text=text)
+    add("newer_manifest_2", "base", changed(b, (b.objects["manifest 2"] + 8, "I", 3)), restart=1, text=text)
+    add("newer_leaf_2", "base", changed(b, (b.objects["leaf 2 grid 0"] + 8, "I", 3)), restart=1, text=text)
     add("unknown_features", "-", changed(b, (88, "Q", 1), (SLOT + 88, "Q", 1)), "BELAY_E_FORMAT", text="features (0x1)")
     add("unknown_features_a", "-", changed(b, (88, "Q", 1 << 63)), "BELAY_E_FORMAT", text="features")
     record = b.objects["record 2 grid"]
@@ -370,6 +456,59 @@ def hostile_sharing(b):
         text="does not fit the global size")
 
 
+def hostile_catalogs():
+    """The same pool in format 2: its manifest and its catalog lie, with the right checksum, or are cut or flipped."""
+    b = base(2)
+    image = b.image
+    m, c, grid = b.objects["manifest 2"], b.objects["catalog 2 0"], b.objects["record 2 grid"]
+    ref = m + 128
+    add("v2_base", "base", image, restart=2)
+    add("v2_cut_in_catalog_2", "base", image[:c + 60], restart=1, text="version 2 is damaged")
+    add("v2_flip_catalog_2", "base", flip(image, c + 60), restart=1, text="catalog 0: its checksum is wrong")
+    add("v2_flip_catalog_1", "base", flip(image, b.objects["catalog 1 0"] + 60), restart=2)
+    add("v2_flip_manifest_2", "base", flip(image, m + 140), restart=1, text="checksum is wrong")
+    add("v2_flip_leaf_2_raw_0", "base", flip(image, b.objects["leaf 2 raw 0"] + 40), restart=1,
+        text="region 'raw', leaf 0")
+    add("v2_newer_catalog_2", "base", changed(b, (c + 8, "I", 3)), restart=1, text="format version 3")
+    for what, writes, text in (
+            ("catalogs_huge", [(m + 76, "I", 0xffffffff)], "catalogs do not fit"),
+            ("catalogs_none", [(m + 76, "I", 0)], "catalogs do not fit"),
+            ("catalogs_more", [(m + 76, "I", 2)], "catalogs do not fit"),
+            ("regions_3", [(m + 72, "I", 3)], "3 regions, and 2 in its catalogs"),
+            ("regions_1048577", [(m + 72, "I", (1 << 20) + 1)], "1048577 regions"),
+            ("catalog_regions_0", [(ref + 28, "I", 0)], "do not fit catalog 0"),
+            ("catalog_regions_huge", [(ref + 28, "I", 0xffffffff)], "do not fit catalog 0"),
+            ("catalog_regions_other", [(ref + 28, "I", 1), (m + 72, "I", 1)], "is not the one its manifest refers to"),
+            ("catalog_beyond_pool", [(ref, "Q", 1 << 40)], "catalog 0 lies outside the pool"),
+            ("catalog_wraps", [(ref, "Q", (1 << 64) - 64)], "catalog 0 lies outside the pool"),
+            ("catalog_in_superblock", [(ref, "Q", 64)], "catalog 0 lies outside the pool"),
+            ("catalog_unaligned", [(ref, "Q", c + 8)], "catalog 0 lies outside the pool"),
+            ("catalog_short", [(ref + 24, "I", 50)], "catalog 0 lies outside the pool"),
+            ("catalog_4_gib", [(ref + 24, "I", 0xffffffff)], "catalog 0 lies outside the pool"),
+            ("catalog_is_leaf", [(ref, "Q", b.objects["leaf 1 grid 0"])], "catalog 0"),
+            ("catalog_length", [(c + 12, "I", 100)], "catalog 0 says it has 100 bytes"),
+            ("catalog_fewer", [(c + 32, "I", 1)], "is not the one its manifest refers to"),
+            ("data_bytes_wrong", [(m + 64, "Q", 5)], "do not add up"),
+            ("data_bytes_huge", [(m + 64, "Q", 1 << 62)], "more data than the pool can describe"),
+            ("record_length_0", [(grid, "I", 0)], "region 0"),
+            ("size_2_57", [(grid + 40, "Q", 1 << 57)], "larger than 2^56"),
+            ("leaves_huge", [(grid + 32, "Q", 1 << 60)], "region 0")):
+        add("v2_hostile_" + what, "base", changed(b, *writes), restart=1, text=text)
+    # 2^56 bytes of zeros in a small pool: the leaves that would describe them are not there.
+    raw = b.objects["record 2 raw"]
+    many = [(raw + 40, "Q", 1 << 56), (raw + 24, "Q", 1 << 56), (raw + 32, "Q", 1 << 34), (m + 64, "Q", (1 << 56) + 384)]
+    add("v2_hostile_zeros_2_56", "base", changed(b, *many), restart=1, text="more data than the pool can describe")
+    # One catalog twice: its regions have the same names.
+    two = Builder(version=2, catalog=1)
+    regions = [Region("tw%sn" % c, "u8", (100,), seed=90) for c in "iz"]
+    two.version(regions[:1])
+    two.version(regions)
+    contents["twice"] = [(1, regions[:1])]
+    refs = two.objects["manifest 2"] + 128
+    writes = [(refs + 32, "Q", u64(two.image, refs)), (refs + 32 + 24, "I", u32(two.image, refs + 24))]
+    add("v2_hostile_catalog_twice", "twice", changed(two, *writes), restart=1, text="two regions 'twin'")
+
+
 # ---------------------------------------------------------------- pools of the library
 
 def library_sets():
@@ -383,14 +522,18 @@ def library_sets():
     contents["library_small"] = [
         (1, [a, tile]), (2, [a.with_patch(1000, 300, 112), tile]), (3, [a.with_patch(1000, 300, 112), tile]),
         (4, [Region("a", "u8", (5000,), block=128, seed=110), tile, Region("none", "i8", (0,), seed=113)])]
-    expected.append(("library_plain.pool", "library_plain", "ok", "2", ""))
-    expected.append(("library_small.pool", "library_small", "ok", "4", ""))
+    sparse = Region("sparse", "f64", (5000,), block=128, seed=114, patches=((0, 40000, 0), (20000, 8, 115)))
+    contents["library_sparse"] = [(1, [sparse]), (2, [sparse.with_patch(20000, 8, 0).with_patch(8, 8, 116)])]
+    for prefix in ("", "v2_"):
+        expected.append((prefix + "library_plain.pool", "library_plain", "ok", "2", ""))
+        expected.append((prefix + "library_small.pool", "library_small", "ok", "4", ""))
+    expected.append(("v2_library_sparse.pool", "library_sparse", "ok", "2", ""))
 
 
 def write_library(directory, writer):
-    """Lets the library write its two pools."""
-    for name in ("library_plain", "library_small"):
-        path = os.path.join(directory, name + ".pool")
+    """Lets the library write its pools."""
+    for name in ("library_plain", "library_small", "library_sparse"):
+        path = os.path.join(directory, "v2_" + name + ".pool")
         if os.path.exists(path):
             os.unlink(path)
         subprocess.run([writer, os.path.join(directory, "content.txt"), name, path], check=True)
@@ -403,14 +546,21 @@ def vector(v):
     return "x".join(map(str, v))
 
 
+def places(part):
+    """The start of a part, or its boxes."""
+    if part and isinstance(part[0], tuple):
+        return ";".join("%s+%s" % (vector(start), vector(dims)) for start, dims in part)
+    return vector(part)
+
+
 def content_lines():
     """content.txt: one line for each region of each version."""
-    yield "# set|version|region|type|element|block|dims|global dims|global start|seed|changed ranges or repeat"
+    yield "# set|version|region|type|element|block|dims|global dims|start, or boxes start+dims|seed|changed ranges or repeat"
     for name, versions in contents.items():
         for number, regions in versions:
             yield "%s|%d" % (name, number)
             for r in regions:
-                part = tuple(map(vector, r.part)) if r.part else ("", "")
+                part = (vector(r.part[0]), places(r.part[1])) if r.part else ("", "")
                 ranges = ",".join("%d+%d:%d" % p for p in r.patches)
                 if r.data != Region(r.name, r.type, r.dims, r.block, r.element, r.part, r.seed, r.patches).data:
                     ranges = "repeat:%d" % r.block
@@ -425,13 +575,15 @@ def main():
     parser.add_argument("directory", nargs="?",
                         default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden"))
     args = parser.parse_args()
-    for make in (good_types, good_shapes, good_history, good_leaves, good_hashes, good_many, good_empty):
+    for make in (good_types, good_shapes, good_history, good_leaves, good_hashes, good_many, good_empty, good_zeros,
+                 good_boxes, good_job, mixed_formats):
         make()
     b = base()
     add("base", "base", b.image, restart=2)
     for make in (cut_files, flipped_files, newer_files, hostile_superblocks, hostile_manifests, hostile_leaves,
                  hostile_sharing):
         make(b)
+    hostile_catalogs()
     library_sets()
     os.makedirs(args.directory, exist_ok=True)
     for name, data in files.items():

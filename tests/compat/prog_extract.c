@@ -18,7 +18,8 @@ static void list(struct pool *p)
                        : v->flags & VERSION_DAMAGED ? " damaged"
                                                     : "");
                 for (uint32_t r = 0; r < v->region_count; r++)
-                        printf("%llu %s\n", (unsigned long long)v->number, v->regions[r].desc.name);
+                        printf("%llu %s\n", (unsigned long long)v->number,
+                               v->regions[r]->desc.name);
         }
 }
 

@@ -191,7 +191,7 @@ static void write_manifest_at(const char *path, uint64_t offset, uint64_t bytes)
         struct manifest_head head = {.version = 1};
         uint8_t manifest[MANIFEST_HEAD_BYTES];
         uint8_t super[SUPER_BYTES];
-        struct hash128 sum = manifest_seal(manifest, sizeof(manifest), &head);
+        struct hash128 sum = manifest_seal(manifest, &head);
         s.versions[0] = (struct version_entry){
                 .version = 1, .manifest = {offset, sum}, .manifest_bytes = sizeof(manifest)};
         superblock_encode(&s, super);
@@ -216,7 +216,7 @@ static void test_cut_within_slot(void)
                 uint64_t offset = slots[i / 2] * SLOT_BYTES;
                 struct belay_stats s = {.size = sizeof(s)};
                 uint64_t value = 5;
-                write_manifest_at(path, offset, offset + 100);
+                write_manifest_at(path, offset, offset + 200);
                 CHECK_EQ(open_with(path, media[i % 2], &b), 0);
                 CHECK_EQ(belay_restart(b), 1);
                 CHECK_EQ(belay_stats(b, &s), 0);

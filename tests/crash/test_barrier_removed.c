@@ -38,7 +38,7 @@ static struct setup tight(const struct setup *media)
 {
         struct setup setup = *media;
         setup.versions = "1";
-        setup.limit = "720KiB";
+        setup.limit = "760KiB";
         return setup;
 }
 

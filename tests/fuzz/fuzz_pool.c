@@ -195,7 +195,8 @@ static void read_pool(const uint8_t *data)
                 for (uint32_t r = 0; r < v->region_count; r++) {
                         uint64_t seen = 0;
                         int rc = pool_read_region(p, v, r, NULL, count_block, &seen);
-                        require(rc || seen == v->regions[r].desc.bytes, "every block is delivered");
+                        require(rc || seen == v->regions[r]->desc.bytes,
+                                "every block is delivered");
                 }
         }
         struct pool_info info;
@@ -264,7 +265,7 @@ static void write_pool(const uint8_t *data)
         require(belay_stats(b, &s) == 0, "statistics are given");
         require(s.memory_peak <= MEMORY, "memory stays within the budget");
         require(s.pool_used <= align_up(s.pool_bytes, SLOT_BYTES), "no more is used than there is");
-        require(rc || s.last_data + s.last_unchanged == s.region_bytes,
+        require(rc || s.last_data + s.last_unchanged + s.last_zeros == s.region_bytes,
                 "every byte is accounted for");
         require(belay_close(&b) == 0, "the pool closes");
         if (rc == 0)

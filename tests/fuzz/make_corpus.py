@@ -29,7 +29,7 @@ def superblocks():
     for name in ("base", "good_64_versions", "good_no_version", "library_small", "newer_superblock_a",
                  "unknown_features_a", "hostile_versions_65", "hostile_versions_huge", "hostile_versions_unsorted",
                  "hostile_pool_bytes_2_60", "hostile_next_version_max", "hostile_generation_max",
-                 "hostile_manifest_wraps", "flip_superblock_a"):
+                 "hostile_manifest_wraps", "flip_superblock_a", "v2_base", "v2_good_job", "v2_hostile_job_rank"):
         yield name, golden(name)[:SLOT].rstrip(b"\0")
     yield "empty", b""
     yield "mark_only", b"BLYSUPER"
@@ -37,23 +37,30 @@ def superblocks():
 
 
 def manifests():
-    """The newest manifest of each pool."""
+    """The newest manifest of each pool, and catalogs."""
     for name in ("base", "good_types", "good_shapes", "good_history", "good_leaves", "library_plain",
                  "good_no_region", "hostile_regions_huge", "hostile_size_overflow", "hostile_leaves_huge",
                  "hostile_leaves_wrap", "hostile_name_twice", "hostile_name_control", "hostile_part_wraps",
-                 "hostile_record_length_0", "hostile_dims_255", "hostile_name_65535", "unknown_block_hash"):
+                 "hostile_record_length_0", "hostile_dims_255", "hostile_name_65535", "unknown_block_hash",
+                 "v2_base", "v2_good_job", "v2_good_boxes", "v2_hostile_catalogs_huge", "v2_hostile_regions_3"):
         image = golden(name)
         slot = 0 if u64(image, 48) > u64(image, SLOT + 48) else SLOT
         entry = slot + 128 + 48 * (u32(image, slot + 76) - 1)
         at, length = u64(image, entry + 8), u32(image, entry + 16)
         yield name, image[at:at + length]
+    for name in ("v2_base", "v2_good_boxes", "v2_good_shapes", "v2_hostile_boxes_more", "v2_hostile_boxes_huge"):
+        image = golden(name)
+        for n, at in enumerate(a for a in range(0, len(image), 64) if image[a:a + 8] == b"BLYCATLG"):
+            if n < 3:
+                yield "%s_catalog_%d" % (name, n), image[at:at + u32(image, at + 12)]
     yield "empty", b""
     yield "head_only", b"BLYMANIF" + bytes(72)
 
 
 def leaves():
     """All leaves of some pools, with the steering that fits them."""
-    for name in ("base", "good_history", "good_leaves", "hostile_leaf_count_0", "hostile_block_beyond_pool"):
+    for name in ("base", "good_history", "good_leaves", "hostile_leaf_count_0", "hostile_block_beyond_pool",
+                 "v2_good_zeros", "v2_hostile_zeros_hash"):
         image = golden(name)
         for n, at in enumerate(a for a in range(0, len(image), 64) if image[a:a + 8] == b"BLYLEAF\0"):
             length, first = u32(image, at + 12), u64(image, at + 40)
@@ -99,7 +106,8 @@ def pools():
                  "hostile_blocks_overlap", "hostile_regions_1048576", "hostile_generation_max",
                  "hostile_next_version_max", "hostile_pool_bytes_2_50", "hostile_leaf_is_manifest",
                  "hostile_block_in_own_leaf", "hostile_name_twice", "marked_damaged_all", "flip_shared_block",
-                 "foreign_text"):
+                 "foreign_text", "v2_base", "v2_good_history", "v2_good_zeros", "v2_good_boxes", "v2_good_mixed",
+                 "v2_flip_catalog_2", "v2_hostile_catalog_twice", "v2_hostile_zeros_2_56"):
         yield "image_" + name, struct.pack("<BBH", IMAGE, 0, 0) + golden(name)
     yield "image_mapped", struct.pack("<BBH", IMAGE | MAPPED | DROP, 0, 0) + golden("flip_manifest_2")
     for flags, name in ((0, "plain"), (MAPPED, "mapped"), (RING, "ring"), (VERIFY, "verify_first"), (DROP, "drop")):

@@ -64,7 +64,7 @@ void model_check_stats(struct model *m)
         const struct model_version *v = &m->versions[m->version_count - 1];
         for (unsigned i = 0; i < MODEL_REGIONS; i++)
                 stored += v->regions[i].bytes;
-        CHECK_EQ(s.last_data + s.last_unchanged, stored);
+        CHECK_EQ(s.last_data + s.last_unchanged + s.last_zeros, stored);
         CHECK(s.last_written >= s.last_data && s.total_written >= s.last_written);
 }
 
@@ -90,13 +90,15 @@ static void mark(struct sweep *w, uint64_t offset, uint64_t bytes)
 static void mark_region(struct sweep *w, const struct version *v, uint32_t region)
 {
         struct leaf_entry entries[LEAF_ENTRIES];
-        const struct stored_region *r = &v->regions[region];
+        const struct stored_region *r = v->regions[region];
         for (uint64_t i = 0; i < region_leaves(&r->desc); i++) {
                 model_result(w->m, pool_read_leaf(w->p, v, region, i, entries), 0,
                              "read of a leaf");
                 mark(w, r->refs[i].offset, leaf_length(leaf_entries(&r->desc, i)));
                 for (uint32_t k = 0; k < leaf_entries(&r->desc, i); k++)
-                        mark(w, entries[k].offset, block_length(&r->desc, i * LEAF_ENTRIES + k));
+                        if (entries[k].offset)
+                                mark(w, entries[k].offset,
+                                     block_length(&r->desc, i * LEAF_ENTRIES + k));
         }
 }
 
@@ -113,7 +115,7 @@ static void check_content(struct sweep *w, const struct version *v,
                                    (unsigned long long)v->number, i);
                 if (at < 0)
                         continue;
-                CHECK_EQ(v->regions[at].desc.bytes, s->bytes);
+                CHECK_EQ(v->regions[at]->desc.bytes, s->bytes);
                 uint8_t *data = malloc(s->bytes + 1);
                 CHECK(data != NULL);
                 model_result(w->m, pool_read_region(w->p, v, (uint32_t)at, data, NULL, NULL), 0,
@@ -134,6 +136,8 @@ static void sweep_versions(struct sweep *w)
                         MODEL_FAIL(w->m, "version %llu: %s", (unsigned long long)v->number,
                                    v->damage);
                 mark(w, v->manifest.offset, v->manifest_bytes);
+                for (uint32_t c = 0; c < v->catalog_count; c++)
+                        mark(w, version_catalog(v, c).ref.offset, version_catalog(v, c).bytes);
                 for (uint32_t r = 0; r < v->region_count; r++)
                         mark_region(w, v, r);
                 check_content(w, v, &w->m->versions[i]);

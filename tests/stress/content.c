@@ -23,7 +23,7 @@ static bool stored_is(const struct course *c)
         CHECK_EQ(pool_open(&o, &p), 0);
         const struct version *v = pool_version(p, pool_version_count(p) - 1);
         int64_t at = version_find(v, "set");
-        bool right = at >= 0 && v->regions[at].desc.bytes == c->bytes &&
+        bool right = at >= 0 && v->regions[at]->desc.bytes == c->bytes &&
                      pool_read_region(p, v, (uint32_t)at, back, NULL, NULL) == 0 &&
                      memcmp(back, c->memory, c->bytes) == 0;
         CHECK_EQ(pool_close(&p), 0);

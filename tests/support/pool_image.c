@@ -69,19 +69,22 @@ static void seal_leaf(struct image *im, const struct shape *r, uint8_t *ref)
                         break;
                 uint64_t length = min_u64(r->block, r->size - begin);
                 uint64_t at = get_u64(entry);
-                if (within(im, at, length) && spend(im, length))
+                if (at && within(im, at, length) && spend(im, length))
                         put_hash(entry + 8, hash_bytes(im->bytes + at, length));
         }
         seal_object(im, offset, bytes, ref + 8);
 }
 
 /* Returns the length of the record, 0 if there is nothing sensible behind it. */
-static uint64_t seal_record(struct image *im, uint8_t *p, uint64_t room)
+static uint64_t seal_record(struct image *im, uint8_t *p, uint64_t room, bool flat)
 {
         uint64_t length = get_u32(p);
         uint64_t name_bytes = get_u16(p + 4);
         uint64_t leaves = get_u64(p + 32);
-        uint64_t name_at = 40 + 8u * p[16] * (get_u16(p + 18) & 1 ? 3u : 1u);
+        uint64_t numbers = p[16];
+        if (p[18] & 1)
+                numbers += flat ? 2u * p[16] : p[19] + UINT64_C(2) * p[19] * get_u32(p + 20);
+        uint64_t name_at = 40 + 8 * numbers;
         uint64_t ref_at = name_at + align_up(name_bytes, 8);
         char name[UINT16_MAX + 1];
         if (length < 40 || length > room || ref_at > length)
@@ -94,6 +97,28 @@ static uint64_t seal_record(struct image *im, uint8_t *p, uint64_t room)
         return length;
 }
 
+static void seal_records(struct image *im, uint8_t *object, uint64_t at, uint64_t bytes,
+                         uint32_t left, bool flat)
+{
+        for (; left > 0 && bytes >= at + 40 && spend(im, 40); left--) {
+                uint64_t step = seal_record(im, object + at, bytes - at, flat);
+                if (step == 0)
+                        break;
+                at += step;
+        }
+}
+
+static void seal_catalog(struct image *im, uint8_t *ref)
+{
+        uint64_t offset = get_u64(ref);
+        uint64_t bytes = get_u32(ref + 24);
+        if (bytes < CATALOG_HEAD_BYTES || !within(im, offset, bytes))
+                return;
+        seal_records(im, im->bytes + offset, CATALOG_HEAD_BYTES, bytes,
+                     get_u32(im->bytes + offset + 32), false);
+        seal_object(im, offset, bytes, ref + 8);
+}
+
 static void seal_manifest(struct image *im, uint8_t *entry)
 {
         uint64_t offset = get_u64(entry + 8);
@@ -101,13 +126,11 @@ static void seal_manifest(struct image *im, uint8_t *entry)
         if (bytes < 80 || !within(im, offset, bytes))
                 return;
         uint8_t *m = im->bytes + offset;
-        uint32_t left = get_u32(m + 72);
-        for (uint64_t at = 80; left > 0 && bytes - at >= 40 && spend(im, 40); left--) {
-                uint64_t step = seal_record(im, m + at, bytes - at);
-                if (step == 0)
-                        break;
-                at += step;
-        }
+        if (get_u32(m + 8) == 1)
+                seal_records(im, m, 80, bytes, get_u32(m + 72), true);
+        else
+                for (uint32_t i = 0; manifest_bytes(i + 1) <= bytes && spend(im, 32); i++)
+                        seal_catalog(im, m + manifest_bytes(i));
         seal_object(im, offset, bytes, entry + 32);
 }
 
@@ -128,7 +151,8 @@ uint32_t image_objects(const uint8_t *image, uint64_t bytes, uint64_t *offsets, 
         uint32_t n = 0;
         for (uint64_t at = 0; at + 64 <= bytes && n < most; at += SMALL_ALIGN)
                 if (memcmp(image + at, "BLYSUPER", 8) == 0 ||
-                    memcmp(image + at, "BLYMANIF", 8) == 0 || memcmp(image + at, "BLYLEAF", 8) == 0)
+                    memcmp(image + at, "BLYMANIF", 8) == 0 ||
+                    memcmp(image + at, "BLYCATLG", 8) == 0 || memcmp(image + at, "BLYLEAF", 8) == 0)
                         offsets[n++] = at;
         return n;
 }

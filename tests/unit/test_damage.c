@@ -79,7 +79,7 @@ static struct places locate(uint64_t version, uint64_t block)
         const struct version *v = pool_find_version(p, version);
         CHECK(v && !v->unreadable);
         CHECK_EQ(pool_read_leaf(p, v, 0, 0, entries), 0);
-        struct places at = {v->manifest.offset, v->regions[0].refs[0].offset,
+        struct places at = {v->manifest.offset, v->regions[0]->refs[0].offset,
                             entries[block].offset};
         CHECK_EQ(pool_close(&p), 0);
         CHECK_EQ(budget.used, 0);
