@@ -37,6 +37,8 @@ static const struct bench_experiment experiments[] = {
         {"memory-vs-ramdisk", "a pool that is memory against files in memory", exp_ramdisk},
         {"precopy", "copying before the checkpoint, on slow memory", exp_precopy},
         {"lazy-restart", "restart by reading the pool in place against copying it", exp_lazy},
+        {"small-change", "one word of a large state, one of many regions, a sparse region",
+         exp_small_change},
 };
 
 static volatile sig_atomic_t child;

@@ -17,5 +17,6 @@ int exp_dynamic(struct bench *b);
 int exp_ramdisk(struct bench *b);
 int exp_precopy(struct bench *b);
 int exp_lazy(struct bench *b);
+int exp_small_change(struct bench *b);
 
 #endif

@@ -61,15 +61,13 @@ int put_unit(struct engine *e, uint32_t region, uint64_t unit, const uint8_t *fr
         return 0;
 }
 
-static bool can_keep(const struct engine *e, uint32_t region, uint64_t unit)
+/* The version before has the first so many units of the region, block by block. */
+static uint64_t units_to_keep(const struct engine *e, uint32_t region)
 {
         const struct region *r = e->part[region];
         uint64_t per_unit = r->watch->span.unit_bytes / r->desc.block_bytes;
-        uint64_t last = min_u64((unit + 1) * per_unit, region_blocks(&r->desc)) - 1;
-        /* Blocks exist up to a point and only the last one may differ in length: the unit's last
-         * block tells. */
-        return draft_can_keep(e->draft, e->part_first + region, last) &&
-               draft_can_keep(e->draft, e->part_first + region, unit * per_unit);
+        uint64_t blocks = draft_can_keep(e->draft, e->part_first + region);
+        return blocks == region_blocks(&r->desc) ? r->watch->span.units : blocks / per_unit;
 }
 
 bool unit_is_whole(const struct span *s, uint64_t u)
@@ -165,20 +163,20 @@ static void decide(struct engine *e)
         for (uint32_t i = 0; i < e->part_count; i++) {
                 struct watch *w = e->part[i]->watch;
                 const struct span *s = &w->span;
+                uint64_t kept = units_to_keep(e, i);
+                e->epoch.units += s->units;
                 for (uint64_t u = 0; u < s->units; u++) {
-                        e->epoch.units++;
                         if (w->early[u]) {
                                 w->mode[u] = MODE_EARLY;
                                 continue;
                         }
-                        if (!w->dirty[u] && can_keep(e, i, u)) {
+                        if (!w->dirty[u] && u < kept) {
                                 w->mode[u] = MODE_KEEP;
                                 continue;
                         }
                         w->dirty[u] = 1;
                         e->epoch.dirty_units++;
-                        if (patch && w->mode[u] == MODE_PATCH && unit_is_whole(s, u) &&
-                            can_keep(e, i, u))
+                        if (patch && w->mode[u] == MODE_PATCH && unit_is_whole(s, u) && u < kept)
                                 continue;
                         w->mode[u] =
                                 w->ops->traps && unit_is_whole(s, u) ? MODE_FLUSH : MODE_DIRECT;

@@ -16,7 +16,8 @@
 #include "engine/engine_int.h"
 #include <errno.h>
 
-#define NO_BLOCK UINT64_MAX
+#define NO_BLOCK  UINT64_MAX
+#define GAP_BYTES (UINT64_C(16) << 20)
 
 static uint64_t pages_per_slot(const struct engine *e)
 {
@@ -232,18 +233,34 @@ static bool in_run(const struct watch *w, uint64_t u)
         return w->mode[u] == MODE_PATCH || w->mode[u] == MODE_KEEP;
 }
 
+/* The end of a run that begins with the patched unit u. Clean units up to the next patched one are
+ * part of it, unless they are many: the kernel walks them faster than it is asked twice, but a look
+ * at all of a large region for one page of it costs as much as the scan before. */
+static uint64_t end_of_run(const struct watch *w, uint64_t u)
+{
+        uint64_t gap = max_u64(GAP_BYTES / w->span.unit_bytes, 1);
+        uint64_t end = u + 1;
+        for (uint64_t next = end; next < w->span.units && next - end < gap && in_run(w, next);
+             next++)
+                if (w->mode[next] == MODE_PATCH)
+                        end = next + 1;
+        return end;
+}
+
 static int take_region(struct engine *e, uint32_t region)
 {
         const struct watch *w = e->part[region]->watch;
-        for (uint64_t u = 0; u < w->span.units;) {
-                uint64_t end = u;
-                bool any = false;
-                for (; end < w->span.units && in_run(w, end); end++)
-                        any |= w->mode[end] == MODE_PATCH;
-                int rc = any ? take_run(e, region, u, end - u) : 0;
+        const uint8_t *mode = w->mode;
+        for (uint64_t u = 0; u < w->span.units; u++) {
+                const uint8_t *next = memchr(mode + u, MODE_PATCH, w->span.units - u);
+                if (!next)
+                        return 0;
+                u = (uint64_t)(next - mode);
+                uint64_t end = end_of_run(w, u);
+                int rc = take_run(e, region, u, end - u);
                 if (rc)
                         return rc;
-                u = max_u64(end, u + 1);
+                u = end - 1;
         }
         return 0;
 }

@@ -14,9 +14,14 @@ static const struct leaf_entry *old_entry(const struct draft *d, uint32_t region
         return &old->leaves[block / LEAF_ENTRIES]->entries[block % LEAF_ENTRIES];
 }
 
-bool draft_can_keep(const struct draft *d, uint32_t region, uint64_t block)
+uint64_t draft_can_keep(const struct draft *d, uint32_t region)
 {
-        return d->regions[region].in_base && old_entry(d, region, block);
+        const struct draft_region *own = &d->regions[region];
+        if (!own->in_base)
+                return 0;
+        uint64_t blocks = min_u64(region_blocks(own->desc), region_blocks(&own->old->desc));
+        /* Only the last block of a region may be short. */
+        return blocks - (blocks && !old_entry(d, region, blocks - 1));
 }
 
 static void see(struct draft *d, const struct draft_region *own, uint64_t block)

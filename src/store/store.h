@@ -157,10 +157,12 @@ bool draft_compares(const struct draft *d, uint32_t region);
 uint64_t draft_number(const struct draft *d);
 /* Number of the version that unchanged blocks are shared with, 0 if there is none. */
 uint64_t draft_base(const struct draft *d);
-/* Does that version have this block, at the same place and with the same length? */
-bool draft_can_keep(const struct draft *d, uint32_t region, uint64_t block);
-/* The blocks are as they were in that version; their content is not looked at. Only where
- * draft_can_keep. */
+/* That version has the first so many blocks of the region, at the same place and of the same
+ * length.
+ */
+uint64_t draft_can_keep(const struct draft *d, uint32_t region);
+/* The blocks are as they were in that version; their content is not looked at. Only
+ * below draft_can_keep. */
 void draft_keep(struct draft *d, uint32_t region, uint64_t first, uint64_t count);
 /* Waits for the medium until so many bytes can be put without waiting for it. */
 int draft_make_room(struct draft *d, uint64_t bytes);
@@ -169,7 +171,7 @@ int draft_settle(struct draft *d);
 /* Has the block been put or kept? */
 bool draft_has(const struct draft *d, uint32_t region, uint64_t block);
 /* Reads the block as it was in that version, and checks it; a version that turns out to be damaged
- * is marked. Only where draft_can_keep. */
+ * is marked. Only below draft_can_keep. */
 int draft_read_old(struct draft *d, uint32_t region, uint64_t block, void *to);
 /* Writes the block, unless the version before has the same content there: then 1. The source may
  * change as soon as this returns; what is written is copied, and its hash is that of the copy. */
