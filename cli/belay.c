@@ -32,8 +32,11 @@ static const struct command *find_command(const char *name)
                 names[i] = commands[i]->name;
         }
         names[ARRAY_LEN(commands)] = "help";
-        (void)complain("unknown command '%s'; did you mean '%s'?", name,
-                       nearest(name, names, ARRAY_LEN(names)));
+        const char *meant = similar_word(name, names, ARRAY_LEN(names));
+        if (meant)
+                (void)complain("unknown command '%s'; did you mean '%s'?", name, meant);
+        else
+                (void)complain("unknown command '%s'; `belay help` lists them", name);
         return NULL;
 }
 

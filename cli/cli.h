@@ -72,8 +72,6 @@ void args_delete(struct args *a);
 void args_describe(const struct command *c);
 /* "--json" */
 const char *arg_name(enum arg_id id);
-/* The entry of `words` (count of them) that is nearest to `word`. */
-const char *nearest(const char *word, const char *const *words, size_t count);
 /* Reads a version number. 0 after a complaint: no version has that number. */
 uint64_t parse_version(const char *text);
 
@@ -212,6 +210,22 @@ void damages_add_block(struct damages *d, const struct source *s, const struct v
 /* Adds anything else that concerns a block. */
 void damages_add(struct damages *d, struct damage what);
 void damages_clear(struct damages *d);
+
+/* ---- files of text (cli_lines.c)
+ * ------------------------------------------------------------------ */
+
+struct lines {
+        const char *path;
+        FILE *file;
+        char *line;      /* the last one, with its new line and a zero byte after it */
+        uint64_t number; /* of it, from 1 */
+        uint64_t bytes;  /* read so far   */
+};
+/* All three complain. After a failed open too, lines_close is due. */
+enum status lines_open(struct lines *l, const char *path);
+/* *bytes is 0 at the end. */
+enum status lines_next(struct lines *l, size_t *bytes);
+void lines_close(struct lines *l);
 
 /* ---- statistics (cli_epochs.c)
  * -------------------------------------------------------------------- */

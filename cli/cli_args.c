@@ -40,36 +40,6 @@ const char *arg_name(enum arg_id id)
         return table[id].name;
 }
 
-static size_t distance(const char *a, const char *b)
-{
-        size_t row[64];
-        size_t nb = strlen(b);
-        if (nb >= ARRAY_LEN(row))
-                return SIZE_MAX;
-        for (size_t j = 0; j <= nb; j++)
-                row[j] = j;
-        for (size_t i = 1; a[i - 1] != '\0'; i++) {
-                size_t diagonal = row[0];
-                row[0] = i;
-                for (size_t j = 1; j <= nb; j++) {
-                        size_t change = diagonal + (a[i - 1] != b[j - 1]);
-                        size_t other = 1 + min_u64(row[j], row[j - 1]);
-                        diagonal = row[j];
-                        row[j] = min_u64(change, other);
-                }
-        }
-        return row[nb];
-}
-
-const char *nearest(const char *word, const char *const *words, size_t count)
-{
-        const char *found = words[0];
-        for (size_t i = 1; i < count; i++)
-                if (distance(word, words[i]) < distance(word, found))
-                        found = words[i];
-        return found;
-}
-
 static enum status unknown(const struct command *c, const char *word, size_t length)
 {
         const char *names[ARG_COUNT] = {""};
@@ -79,8 +49,12 @@ static enum status unknown(const struct command *c, const char *word, size_t len
                         names[count++] = table[i].name;
         char given[64];
         snprintf(given, sizeof(given), "%.*s", (int)min_u64(length, sizeof(given) - 1), word);
-        return complain("%s: unknown option '%s'; did you mean '%s'?", c->name, given,
-                        nearest(given, names, count));
+        const char *meant = similar_word(given, names, count);
+        if (meant)
+                return complain("%s: unknown option '%s'; did you mean '%s'?", c->name, given,
+                                meant);
+        return complain("%s: unknown option '%s'; `belay help %s` lists them", c->name, given,
+                        c->name);
 }
 
 /* The option that `word` names, ARG_COUNT if it is none of this command's. */

@@ -136,6 +136,9 @@ size_t names_find(const struct name_slot *slots, size_t count, uint64_t key);
 /* 0, or -EINVAL with text: 1 … 255 bytes of valid UTF-8 without control characters. */
 int name_check(const char *name);
 
+/* The one of `words` that a mistyped `word` was probably meant to be; NULL if none is similar. */
+const char *similar_word(const char *word, const char *const *words, size_t count);
+
 /* ---- options ------------------------------------------------------------------------------- */
 
 enum option_id {

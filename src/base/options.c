@@ -116,42 +116,19 @@ static const char *text_of(const struct options *o, enum option_id id)
         return id == OPT_POOL ? o->pool : id == OPT_STATS_FILE ? o->stats_file : o->mask;
 }
 
-/* Edit distance for "did you mean"; keys are short, so one row of a fixed size suffices. */
-static unsigned distance(const char *a, const char *b)
-{
-        unsigned row[64];
-        size_t nb = strlen(b);
-        if (nb >= ARRAY_LEN(row))
-                return UINT32_MAX;
-        for (unsigned j = 0; j <= nb; j++)
-                row[j] = j;
-        for (unsigned i = 1; a[i - 1] != '\0'; i++) {
-                unsigned diagonal = row[0];
-                row[0] = i;
-                for (unsigned j = 1; j <= nb; j++) {
-                        unsigned change = diagonal + (a[i - 1] != b[j - 1]);
-                        unsigned other = 1 + (row[j] < row[j - 1] ? row[j] : row[j - 1]);
-                        diagonal = row[j];
-                        row[j] = change < other ? change : other;
-                }
-        }
-        return row[nb];
-}
-
 static int unknown_key(const char *key, const char *origin)
 {
-        const char *nearest = table[0].key;
-        unsigned least = UINT32_MAX;
-        for (unsigned i = 0; i < OPT_COUNT; i++) {
-                unsigned d = distance(key, table[i].key);
-                if (d < least) {
-                        least = d;
-                        nearest = table[i].key;
-                }
-        }
+        const char *keys[OPT_COUNT];
+        for (unsigned i = 0; i < OPT_COUNT; i++)
+                keys[i] = table[i].key;
+        const char *meant = similar_word(key, keys, OPT_COUNT);
         char shown[64];
-        return err_set(-EINVAL, "%s: unknown option '%s'; did you mean '%s'?", origin,
-                       printable(key, shown, sizeof(shown)), nearest);
+        printable(key, shown, sizeof(shown));
+        if (meant)
+                return err_set(-EINVAL, "%s: unknown option '%s'; did you mean '%s'?", origin,
+                               shown, meant);
+        return err_set(-EINVAL, "%s: unknown option '%s'; `belay options` lists them", origin,
+                       shown);
 }
 
 /* "64", "64K", "64KiB", "1.5G" are not all welcome: whole numbers with an optional binary unit. */

@@ -42,10 +42,44 @@ static void refused(const char *key, const char *value, const char *says)
         CHECK_MEM(&o, &before, sizeof(o));
 }
 
+/* A suggestion is made for a misspelling, and not for a word that has nothing to do with it. */
+static void test_similar_words(void)
+{
+        static const char *const words[] = {"ls", "show", "verify", "--versions", "--version-a"};
+        static const struct {
+                const char *word, *meant;
+        } cases[] = {{"foo", NULL},
+                     {"", NULL},
+                     {"-", NULL},
+                     {"x", NULL},
+                     {"sl", NULL},
+                     {"lst", "ls"},
+                     {"hsow", "show"},
+                     {"shows", "show"},
+                     {"verfiy", "verify"},
+                     {"very", "verify"},
+                     {"vrfy", "verify"},
+                     {"shovel", NULL},
+                     {"--versoin", "--versions"},
+                     {"version-b", "--version-a"},
+                     {"-versions", "--versions"}};
+        for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+                const char *got = similar_word(cases[i].word, words, ARRAY_LEN(words));
+                CHECK_STR(got ? got : "(none)", cases[i].meant ? cases[i].meant : "(none)");
+        }
+        char longest[300];
+        memset(longest, 'v', sizeof(longest) - 1);
+        longest[sizeof(longest) - 1] = '\0';
+        CHECK(similar_word(longest, words, ARRAY_LEN(words)) == NULL);
+        const char *const others[] = {longest, "show"};
+        CHECK_STR(similar_word("showe", others, ARRAY_LEN(others)), "show");
+}
+
 static void test_option_refusal(void)
 {
         refused("version", "3", "did you mean 'versions'?");
         refused("polo", "x", "did you mean 'pool'?");
+        refused("quux", "x", "unknown option 'quux'; `belay options` lists them");
         refused("versions", "0", "from 1 to 63");
         refused("versions", "-1", "from 1 to 63");
         refused("versions", "3x", "from 1 to 63");
@@ -281,6 +315,7 @@ static void test_log_sink(void)
 int main(void)
 {
         RUN(test_option_order);
+        RUN(test_similar_words);
         RUN(test_option_refusal);
         RUN(test_times);
         RUN(test_names);
