@@ -5,7 +5,6 @@
  * no failure and only stretch it; if the earliest line is a failure, watching began with it, and it
  * is not counted: a count over the time between two failures that includes both is one too high. */
 #include "advise.h"
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <time.h>
@@ -93,46 +92,42 @@ static void trim(char *line)
         memmove(line, line + strspn(line, " "), n - strspn(line, " ") + 1);
 }
 
-static enum status read_lines(FILE *f, const char *path, struct watch *w)
+static enum status take_line(const struct lines *l, size_t bytes, struct watch *w)
 {
-        char *line = NULL;
-        size_t room = 0;
-        enum status status = FINE;
-        errno = 0;
-        for (uint64_t number = 1; status == FINE && getline(&line, &room, f) >= 0; number++) {
-                double seconds;
-                enum event event;
-                trim(line);
-                if (line[0] == '\0')
-                        continue;
-                if (parse_line(line, &seconds, &event))
-                        add(w, seconds, event);
-                else
-                        status = complain("'%s', line %llu: expected a time in seconds or a date "
-                                          "such as 2025-03-01T10:15:02, and local, remote, start "
-                                          "or end",
-                                          path, (unsigned long long)number);
-        }
-        if (status == FINE && ferror(f))
-                status = complain("'%s': %s", path, code_text(-errno));
-        free(line);
-        return status;
+        double seconds;
+        enum event event;
+        bool text = strlen(l->line) == bytes;
+        trim(l->line);
+        if (text && l->line[0] == '\0')
+                return FINE;
+        if (!text || !parse_line(l->line, &seconds, &event))
+                return complain("'%s', line %llu: expected a time in seconds or a date such as "
+                                "2025-03-01T10:15:02, and local, remote, start or end",
+                                l->path, (unsigned long long)l->number);
+        add(w, seconds, event);
+        return FINE;
 }
 
 enum status failures_load(const char *path, struct failures *out)
 {
-        FILE *f = fopen(path, "re");
-        if (!f)
-                return complain("'%s': %s", path, code_text(-errno));
+        struct lines l;
         struct watch w = {.lines = 0};
-        enum status status = read_lines(f, path, &w);
-        (void)fclose(f);
+        size_t n = 1;
+        enum status status = lines_open(&l, path);
+        while (status == FINE && n > 0) {
+                status = lines_next(&l, &n);
+                if (status == FINE && n > 0)
+                        status = take_line(&l, n, &w);
+        }
+        lines_close(&l);
         if (status != FINE)
                 return status;
         if (!(w.last > w.first))
                 return complain("'%s' covers no time: --failures needs two lines or more, at "
                                 "different times",
                                 path);
+        if (!isfinite(w.last - w.first))
+                return complain("'%s': its times lie too far apart", path);
         w.count[w.opened_by]--;
         *out = (struct failures){.local = w.count[EVENT_LOCAL],
                                  .remote = w.count[EVENT_REMOTE],

@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#define MOST_EPOCHS 1000000u /* some 200 bytes of memory each, and their lines */
+
 static const char *const keys[FIELDS] = {
         "version",        "last_blocked_ns",   "last_commit_ns", "last_wait_ns",   "last_written",
         "last_unchanged", "last_units",        "last_dirty",     "last_ahead",     "last_waits",
@@ -92,38 +94,41 @@ static bool parse(const char *p, struct epoch *e)
         return *skip_space(p) == '\0';
 }
 
-static void add_line(struct epochs *all, char *line, size_t bytes)
+/* TROUBLE after a complaint. */
+static enum status add_line(struct epochs *all, const char *path, char *line, size_t bytes)
 {
         struct epoch e = {.line = NULL};
         if (strlen(line) != bytes || !parse(line, &e)) {
-                all->foreign += *skip_space(line) != '\0';
-                return;
+                all->foreign += *skip_space(line) != '\0' || line[0] == '\0';
+                return FINE;
         }
+        if (all->count == MOST_EPOCHS)
+                return complain("'%s' has more than %u checkpoints; give a part of it, for "
+                                "instance its last lines",
+                                path, MOST_EPOCHS);
         if (all->count == all->capacity) {
                 all->capacity = all->capacity ? 2 * all->capacity : 64;
                 all->list = must_resize(all->list, all->capacity * sizeof(*all->list));
         }
         line[strcspn(line, "\r\n")] = '\0';
-        e.line = must_alloc(bytes + 1);
+        e.line = must_alloc(strlen(line) + 1);
         memcpy(e.line, line, strlen(line) + 1);
         all->list[all->count++] = e;
+        return FINE;
 }
 
 static enum status load(const char *path, struct epochs *all)
 {
-        FILE *f = fopen(path, "re");
-        if (!f)
-                return complain("'%s': %s", path, code_text(-errno));
-        char *line = NULL;
-        size_t room = 0;
-        ssize_t n;
-        errno = 0;
-        while ((n = getline(&line, &room, f)) >= 0)
-                add_line(all, line, (size_t)n);
-        int rc = ferror(f) ? -errno : 0;
-        free(line);
-        (void)fclose(f);
-        return rc ? complain("'%s': %s", path, code_text(rc)) : FINE;
+        struct lines l;
+        size_t n = 1;
+        enum status status = lines_open(&l, path);
+        while (status == FINE && n > 0) {
+                status = lines_next(&l, &n);
+                if (status == FINE && n > 0)
+                        status = add_line(all, path, l.line, n);
+        }
+        lines_close(&l);
+        return status;
 }
 
 enum status epochs_load(const char *path, struct epochs *out)

@@ -18,7 +18,12 @@ static int load_file(struct options *o, const char *name, bool must_exist)
         int64_t n = text ? plat_read_full(fd, text, MAX_FILE_BYTES, 0) : -ENOMEM;
         (void)plat->close(fd);
         int rc;
-        if (n < 0)
+        if (n == -ESPIPE) /* a context opened later would find nothing more in it */
+                rc = err_set(-ESPIPE,
+                             "option file '%s' is a pipe, a socket or a terminal; put the options "
+                             "into a file",
+                             path);
+        else if (n < 0)
                 rc = err_set((int)n, "option file '%s': %s", path, code_text((int)n));
         else if (n == MAX_FILE_BYTES)
                 rc = err_set(-EFBIG, "option file '%s' is larger than %u bytes", path,

@@ -41,8 +41,8 @@ class Result:
         return value
 
 
-def belay(*args, env=None, stdout=subprocess.PIPE, **more):
-    done = subprocess.run([BELAY, *args], env=dict(ENV, **(env or {})), stdin=subprocess.DEVNULL, stdout=stdout,
+def belay(*args, env=None, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, **more):
+    done = subprocess.run([BELAY, *args], env=dict(ENV, **(env or {})), stdin=stdin, stdout=stdout,
                           stderr=subprocess.PIPE, timeout=100, check=False, **more)
     result = Result(done.returncode, done.stdout or b"", done.stderr)
     assert result.code in (0, 1, 2), f"{args}: exit {result.code}\n{result.err}"

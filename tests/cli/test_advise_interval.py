@@ -201,6 +201,9 @@ def test_bad_history():
                           ("1 local\n\x1b[31m 2 local\n", "line 2")):
         write("failures", text)
         advise(*COSTS, "--failures", "failures", code=2, out="", err=message)
+    with open("failures", "wb") as f:
+        f.write(b"0 start\n10 local\0\n20 end\n")
+    advise(*COSTS, "--failures", "failures", code=2, out="", err="line 2: expected a time")
     advise(*COSTS, "--failures", "absent", code=2, out="", err="'absent'")
     advise(*COSTS, "--failures", ".", code=2, out="", err="'.'")
 

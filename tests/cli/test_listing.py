@@ -120,6 +120,21 @@ def test_options():
     expect(2, "ls", "a.pool", env={"BELAY_MEMORY": "much"}, err="option memory")
 
 
+def test_odd_option_files():
+    """What is no file of options is refused in words, and never waited for."""
+    os.mkfifo("fifo")
+    os.mkdir("directory")
+    with open("huge.conf", "wb") as f:
+        f.truncate(1 << 40)
+    for name, words in (("fifo", "belay: option file 'fifo' is a pipe, a socket or a terminal; put the options into a file\n"),
+                        ("directory", "belay: option file 'directory': Is a directory\n"),
+                        ("huge.conf", "belay: option file 'huge.conf' is larger than 65535 bytes\n"),
+                        ("/dev/zero", "belay: option file '/dev/zero' is larger than 65535 bytes\n"),
+                        ("missing", "belay: option file 'missing': No such file or directory\n")):
+        expect(2, "options", env={"BELAY_CONF": name}, out="", err=words)
+    expect(0, "options", env={"BELAY_CONF": "/dev/null"}, err="")
+
+
 def test_probe():
     result = expect(0, "probe", err="")
     assert result.out.startswith("feature ") and "\nio_uring " in result.out
@@ -145,7 +160,9 @@ def test_arguments():
     make()
     expect(2, err="belay: a command is missing; `belay help` lists them\n")
     expect(2, "verfiy", "a.pool", err="belay: unknown command 'verfiy'; did you mean 'verify'?\n")
+    expect(2, "foo", "a.pool", err="belay: unknown command 'foo'; `belay help` lists them\n")
     expect(2, "ls", err="belay: usage: belay ls POOL... [--json]\n")
+    expect(2, "ls", "--foo", "a.pool", err="belay: ls: unknown option '--foo'; `belay help ls` lists them\n")
     expect(2, "ls", "--jsn", "a.pool", err="belay: ls: unknown option '--jsn'; did you mean '--json'?\n")
     expect(2, "show", "a.pool", "--versions=1", err="belay: show: unknown option '--versions'; did you mean '--version'?\n")
     expect(2, "show", "a.pool", "b.pool", err="belay: usage: belay show")

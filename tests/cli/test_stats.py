@@ -2,6 +2,7 @@
 """belay stats: the file of the option stats_file, as a table and as JSON."""
 import json
 import os
+import subprocess
 
 from cli_harness import U8, Maker, expect, main
 
@@ -95,6 +96,44 @@ def test_empty_and_missing():
     expect(2, "stats", "none", out="", err="belay: 'none': No such file or directory\n")
     expect(2, "stats", ".", out="", err="belay: '.': Is a directory\n")
     expect(2, "stats", err="belay: usage: belay stats FILE [--json]\n")
+
+
+def test_without_end():
+    """Files that have no end, or one that is far away: refused after a bounded part, by every command that reads such files."""
+    with open("sparse", "wb") as f:
+        f.write(line(1).encode())
+        f.truncate(1 << 40)
+    with open("hole", "wb") as f:
+        f.write(line(1).encode())
+        f.truncate(100 << 20)
+    readers = (["stats"], ["advise", "interval", "--mtbf-local", "6h", "--mtbf-remote", "never"],
+               ["advise", "interval", "--local-cost", "3s", "--remote-cost", "20s", "--failures"])
+    for args in readers:
+        expect(2, *args, "/dev/zero", out="", err="belay: '/dev/zero', line 1: it is longer than 65536 bytes; this is no text file\n")
+        expect(2, *args, "sparse", out="", err="belay: 'sparse' is larger than 256 MiB; give a part of it, for instance its last lines\n")
+    for args in readers[:2]:
+        expect(2, *args, "hole", out="", err="belay: 'hole', line 2: it is longer than 65536 bytes; this is no text file\n")
+    for args in readers:
+        with subprocess.Popen(["yes", "# " + 1000 * "x"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as endless:
+            expect(2, *args, "/dev/stdin", out="", stdin=endless.stdout, err="belay: '/dev/stdin' is larger than 256 MiB")
+            endless.kill()
+
+
+def test_too_many():
+    """A file may be short and hold very many checkpoints; memory is bounded all the same."""
+    with open("many", "w", encoding="utf-8") as f:
+        f.write('{"a":1}\n' * 1_000_001)
+    expect(2, "stats", "many", out="", err="belay: 'many' has more than 1000000 checkpoints")
+
+
+def test_pipe():
+    """`belay stats <(command)` is a use like any other."""
+    text = (line(1) + line(2)).encode()
+    read, write_end = os.pipe()
+    os.write(write_end, text)
+    os.close(write_end)
+    expect(0, "stats", "/dev/stdin", stdin=read, err="", out="/dev/stdin: 2 published, 0 failed")
+    os.close(read)
 
 
 if __name__ == "__main__":
