@@ -14,7 +14,7 @@ enum status {
         FINE = 0,    /* also: no difference                             */
         FOUND = 1,   /* something is damaged or different               */
         TROUBLE = 2, /* usage, or the question could not be answered    */
-        AGAIN = 3    /* a writer replaced what was being read: not final */
+        AGAIN = 3    /* a writer gave up what was being read: not final */
 };
 static inline enum status worse(enum status a, enum status b)
 {
@@ -181,10 +181,13 @@ struct pool_state {
 void source_state(const struct source *s, struct pool_state *out);
 void state_json(struct json *j, const struct pool_state *state);
 void state_say(const struct pool_state *state);
-/* Has a writer published since the pool was opened? Then a wrong checksum is no damage. */
-bool source_changed(const struct source *s);
-/* Runs attempt(arg) until it is not AGAIN, a few times. */
-enum status while_changing(enum status (*attempt)(void *arg), void *arg);
+/* To be asked after reading from a version, and before what was read, or could not be read, is told
+ * or kept. FINE: it counts. AGAIN: a writer has given the version up meanwhile, and nothing that
+ * was read of it counts. TROUBLE after a complaint; for a version that the user has `named` also
+ * instead of AGAIN, since it will not come back. */
+enum status source_confirm(const struct source *s, const struct version *v, bool named);
+/* Runs attempt(arg) until it is not AGAIN, a few times; then complains that the pool changes. */
+enum status while_changing(const char *path, enum status (*attempt)(void *arg), void *arg);
 enum status complain_changed(const char *path);
 
 /* ---- damage (cli_damage.c)
@@ -209,6 +212,8 @@ void damages_add_block(struct damages *d, const struct source *s, const struct v
                        uint32_t region, uint64_t block);
 /* Adds anything else that concerns a block. */
 void damages_add(struct damages *d, struct damage what);
+/* Takes back what was added since `before`, a copy of then: blocks of one version at least. */
+void damages_forget(struct damages *d, const struct damages *before);
 void damages_clear(struct damages *d);
 
 /* ---- files of text (cli_lines.c)

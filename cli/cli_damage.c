@@ -58,10 +58,17 @@ void damages_add_block(struct damages *d, const struct source *s, const struct v
         damages_add(d, (struct damage){v->number, region, block, 1, text});
 }
 
+void damages_forget(struct damages *d, const struct damages *before)
+{
+        while (d->count > before->count)
+                free(d->list[--d->count].text);
+        d->left_out = before->left_out;
+        d->blocks = before->blocks;
+}
+
 void damages_clear(struct damages *d)
 {
-        for (size_t i = 0; i < d->count; i++)
-                free(d->list[i].text);
+        damages_forget(d, &(struct damages){.list = NULL});
         free(d->list);
         *d = (struct damages){.list = NULL};
 }

@@ -72,12 +72,6 @@ static const char *superblock_damage(const struct pool_info *info, unsigned i)
 void source_state(const struct source *s, struct pool_state *out)
 {
         pool_info(s->pool, &out->info);
-        if (out->info.file_bytes < out->info.pool_bytes) {
-                /* The writer may have grown the file after its size was taken; this takes it again.
-                 */
-                (void)pool_changed(s->pool);
-                pool_info(s->pool, &out->info);
-        }
         out->cut_off = out->info.file_bytes < out->info.pool_bytes;
         out->superblock[0] = superblock_damage(&out->info, 0);
         out->superblock[1] = superblock_damage(&out->info, 1);
@@ -111,23 +105,32 @@ void state_say(const struct pool_state *state)
                     state->info.file_bytes, state->info.pool_bytes);
 }
 
-bool source_changed(const struct source *s)
+enum status source_confirm(const struct source *s, const struct version *v, bool named)
 {
-        return pool_changed(s->pool) == 1;
+        int listed = pool_lists(s->pool, v);
+        if (listed < 0)
+                return complain("%s", err_text());
+        if (listed)
+                return FINE;
+        if (named)
+                return complain("version %" PRIu64
+                                " of pool '%s' was given up by the program while it was read; "
+                                "`belay ls` lists what there is now",
+                                v->number, s->path);
+        return AGAIN;
 }
 
-enum status while_changing(enum status (*attempt)(void *arg), void *arg)
+enum status while_changing(const char *path, enum status (*attempt)(void *arg), void *arg)
 {
         enum status status = AGAIN;
         for (int i = 0; i < ATTEMPTS && status == AGAIN; i++)
                 status = attempt(arg);
-        return status;
+        return status == AGAIN ? complain_changed(path) : status;
 }
 
 enum status complain_changed(const char *path)
 {
         return complain("pool '%s' is being written, and what was read has been replaced "
-                        "meanwhile; try again, or "
-                        "when the program has ended",
+                        "meanwhile; try again, or when the program has ended",
                         path);
 }

@@ -40,7 +40,8 @@ static int add_leaf(const struct source *s, const struct changes *c, uint32_t re
         return rc;
 }
 
-static enum status find_changes(const struct source *s, struct changes *c)
+/* 0, or a negative code with err_text(). */
+static int find_changes(const struct source *s, struct changes *c)
 {
         c->count = c->newer->region_count;
         c->list = must_alloc((c->count + 1) * sizeof(*c->list));
@@ -51,15 +52,17 @@ static enum status find_changes(const struct source *s, struct changes *c)
                 *x = (struct change){.desc = &c->newer->regions[i]->desc, .fresh = old < 0};
                 x->blocks = region_blocks(x->desc);
                 x->bytes = x->desc->bytes;
-                for (uint64_t leaf = 0; leaf < region_leaves(x->desc); leaf++)
-                        if (add_leaf(s, c, i, old, leaf, x))
-                                return complain("%s", err_text());
+                for (uint64_t leaf = 0; leaf < region_leaves(x->desc); leaf++) {
+                        int rc = add_leaf(s, c, i, old, leaf, x);
+                        if (rc)
+                                return rc;
+                }
                 c->total.blocks += x->blocks;
                 c->total.bytes += x->bytes;
                 c->total.written += x->written;
                 c->total.written_bytes += x->written_bytes;
         }
-        return FINE;
+        return 0;
 }
 
 /* ---- what it costs --------------------------------------------------------------------------- */
@@ -255,9 +258,16 @@ struct request {
 
 static enum status explain(const struct request *q, const struct source *s, struct changes *c)
 {
-        enum status status = find_changes(s, c);
-        if (status != FINE || source_changed(s))
-                return status == FINE ? AGAIN : status;
+        int rc = find_changes(s, c);
+        struct err_kept kept;
+        err_keep(&kept);
+        enum status status = source_confirm(s, c->newer, false);
+        if (status == FINE)
+                status = source_confirm(s, c->older, false);
+        if (status != FINE)
+                return status;
+        if (rc)
+                return complain("%s", kept.text);
         const struct region_desc *first = c->count ? c->list[0].desc : NULL;
         uint32_t kind = first && first->hash != HASH_NONE ? first->hash : HASH_XXH3;
         double hash = hash_cost(kind, first ? first->block_bytes : 16384);
@@ -303,10 +313,7 @@ static enum status advise_diff(const struct args *a)
         enum status status = a->count > 2 ? epochs_load(a->words[2], &q.history.all) : FINE;
         if (status != TROUBLE) {
                 sum_history(&q.history);
-                enum status own = while_changing(attempt, &q);
-                if (own == AGAIN)
-                        own = complain_changed(a->words[1]);
-                status = worse(status, own);
+                status = worse(status, while_changing(a->words[1], attempt, &q));
         }
         epochs_clear(&q.history.all);
         return status;

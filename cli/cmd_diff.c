@@ -42,54 +42,45 @@ static enum verdict compare_descriptions(const struct region_desc *a, const stru
         return SAME;
 }
 
-static bool changed(const struct diff *w)
-{
-        return source_changed(&w->sides[0].source) || source_changed(&w->sides[1].source);
-}
-
-static enum status compare_pair(struct diff *w, uint32_t region_a, uint32_t region_b,
-                                struct row *out)
+static void compare_pair(struct diff *w, uint32_t region_a, uint32_t region_b, struct row *out)
 {
         out->a = &w->sides[0].version->regions[region_a]->desc;
         out->b = &w->sides[1].version->regions[region_b]->desc;
         out->verdict = compare_descriptions(out->a, out->b);
         if (out->verdict != SAME)
-                return FINE;
+                return;
         if (compare_regions(&w->comparer, region_a, region_b, &out->diff)) {
                 if (asprintf(&out->error, "%s", err_text()) < 0)
                         exit(TROUBLE);
                 out->verdict = UNKNOWN;
-                return changed(w) ? AGAIN : FINE;
+        } else if (out->diff.differing) {
+                out->verdict = VALUES;
         }
-        out->verdict = out->diff.differing ? VALUES : SAME;
-        return FINE;
 }
 
-static enum status compare_versions(struct diff *w)
+static void compare_versions(struct diff *w)
 {
         const struct version *a = w->sides[0].version;
         const struct version *b = w->sides[1].version;
         size_t most = (size_t)a->region_count + b->region_count + 1;
         w->rows = must_alloc(most * sizeof(*w->rows));
-        enum status status = FINE;
-        for (uint32_t i = 0; i < a->region_count && status == FINE; i++) {
+        for (uint32_t i = 0; i < a->region_count; i++) {
                 struct row *row = &w->rows[w->count];
                 int64_t other = version_find(b, a->regions[i]->desc.name);
                 *row = (struct row){
                         .verdict = ONLY_A, .a = &a->regions[i]->desc, .b = &a->regions[i]->desc};
                 if (other >= 0)
-                        status = compare_pair(w, i, (uint32_t)other, row);
+                        compare_pair(w, i, (uint32_t)other, row);
                 if (row->verdict == SAME)
                         w->same++;
                 else
                         w->count++;
         }
-        for (uint32_t i = 0; i < b->region_count && status == FINE; i++)
+        for (uint32_t i = 0; i < b->region_count; i++)
                 if (version_find(a, b->regions[i]->desc.name) < 0)
                         w->rows[w->count++] = (struct row){.verdict = ONLY_B,
                                                            .a = &b->regions[i]->desc,
                                                            .b = &b->regions[i]->desc};
-        return status;
 }
 
 /* ---- JSON
@@ -230,9 +221,13 @@ static enum status open_side(struct diff *w, unsigned i)
         s->version = source_version(&s->source, w->asked[i]);
         if (!s->version)
                 return TROUBLE;
-        if (s->version->unreadable)
+        if (s->version->unreadable) {
+                enum status status = source_confirm(&s->source, s->version, w->asked[i]);
+                if (status != FINE)
+                        return status;
                 return complain("version %" PRIu64 " of pool '%s' is damaged: %s",
                                 s->version->number, w->path[i], s->version->damage);
+        }
         return FINE;
 }
 
@@ -247,9 +242,11 @@ static enum status attempt(void *arg)
                 status = open_side(w, 1);
         if (status == FINE) {
                 progress_begin(&w->progress, "diff", w->sides[0].version->data_bytes);
-                status = compare_versions(w);
+                compare_versions(w);
                 progress_end(&w->progress);
         }
+        for (unsigned i = 0; i < 2 && status == FINE; i++)
+                status = source_confirm(&w->sides[i].source, w->sides[i].version, w->asked[i]);
         if (status == FINE)
                 status = conclude(w);
         for (uint32_t i = 0; i < w->count; i++)
@@ -295,10 +292,10 @@ static enum status run(const struct args *a)
                                        .buf_a = must_alloc(MAX_BLOCK_BYTES),
                                        .buf_b = must_alloc(MAX_BLOCK_BYTES),
                                        .progress = &w.progress};
-        status = while_changing(attempt, &w);
+        status = while_changing(a->words[0], attempt, &w);
         free(w.comparer.buf_a);
         free(w.comparer.buf_b);
-        return status == AGAIN ? complain_changed(a->words[0]) : status;
+        return status;
 }
 
 const struct command cmd_diff = {

@@ -2,6 +2,9 @@
 #include "cli.h"
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
+
+#define HELD_BYTES (1u << 20) /* the largest block fits */
 
 struct export
 {
@@ -14,18 +17,45 @@ struct export
         uint32_t region;
         struct damages damages;
         struct progress progress;
-        bool started; /* something was written to standard output */
+        uint8_t *held; /* for standard output: read, and not yet confirmed */
+        size_t held_bytes;
+        bool started;       /* something was written to standard output */
+        enum status status; /* of confirming that                       */
 };
 
 /* ---- writing
  * ------------------------------------------------------------------------------------- */
 
-static int put(struct export *w, const void *data, size_t bytes)
+static int put_now(struct export *w, const void *data, size_t bytes)
 {
-        w->started = true;
         if (fwrite(data, 1, bytes, w->out.file) == bytes)
                 return 0;
         return err_set(-errno, "'%s' cannot be written: %s", w->out.path, code_text(-errno));
+}
+
+/* What went to standard output cannot be taken back, and whoever reads it may not learn of the exit
+ * status. So only what is certainly of this version goes there. */
+static int release(struct export *w)
+{
+        w->status = source_confirm(&w->source, w->v, w->asked);
+        if (w->status != FINE)
+                return BELAY_E_DATA;
+        w->started = w->started || w->held_bytes;
+        int rc = put_now(w, w->held, w->held_bytes);
+        w->held_bytes = 0;
+        return rc;
+}
+
+static int put(struct export *w, const void *data, size_t bytes)
+{
+        if (!w->held)
+                return put_now(w, data, bytes);
+        int rc = w->held_bytes + bytes > HELD_BYTES ? release(w) : 0;
+        if (rc == 0) {
+                memcpy(w->held + w->held_bytes, data, bytes);
+                w->held_bytes += bytes;
+        }
+        return rc;
 }
 
 static int on_block(void *arg, uint64_t block, const void *data, uint32_t bytes)
@@ -41,10 +71,26 @@ static int on_block(void *arg, uint64_t block, const void *data, uint32_t bytes)
         return put(w, data ? data : zeros, bytes);
 }
 
+/* The reading ended with rc: does what was read count? */
+static enum status judge(struct export *w, int rc)
+{
+        if (w->status != FINE) /* standard output was held back */
+                return w->status;
+        if (rc && (w->zero || !w->damages.count))
+                return complain("%s", err_text());
+        enum status status = source_confirm(&w->source, w->v, w->asked);
+        if (status == FINE && rc)
+                status = complain("%s; --damaged zero writes zeros in its place",
+                                  w->damages.list[0].text);
+        return status;
+}
+
 static enum status write_region(struct export *w)
 {
         const struct region_desc *d = &w->v->regions[w->region]->desc;
         int rc = 0;
+        w->status = FINE;
+        w->held_bytes = 0;
         if (w->npy) {
                 char header[NPY_HEADER_BYTES] = {0};
                 size_t bytes = npy_header(d, header);
@@ -54,14 +100,10 @@ static enum status write_region(struct export *w)
         if (rc == 0)
                 rc = pool_read_region(w->source.pool, w->v, w->region, NULL, on_block, w);
         progress_end(&w->progress);
-        if (w->damages.count && source_changed(&w->source))
-                return AGAIN;
-        if (rc && w->damages.count && !w->zero)
-                return complain("%s; --damaged zero writes zeros in its place",
-                                w->damages.list[0].text);
-        if (rc)
-                return complain("%s", err_text());
-        return FINE;
+        if (rc || !w->held)
+                return judge(w, rc);
+        rc = release(w);
+        return rc ? judge(w, rc) : FINE;
 }
 
 /* ---- telling
@@ -91,6 +133,21 @@ static void put_json(const struct export *w)
         }
         json_close(&j, ']');
         json_end(&j);
+}
+
+/* The superblock that is left may be the older one, and the slots of its versions may have been
+ * used again (format.md §8). Checksums would tell. */
+static enum status certainty(const struct export *w)
+{
+        struct pool_state state;
+        const struct region_desc *d = &w->v->regions[w->region]->desc;
+        source_state(&w->source, &state);
+        if (d->hash != HASH_NONE || (!state.superblock[0] && !state.superblock[1]))
+                return FINE;
+        (void)complain("superblock %u of pool '%s' is damaged, and the blocks of region '%s' have "
+                       "no checksum: nothing tells whether version %" PRIu64 " is still whole",
+                       state.superblock[0] ? 0 : 1, w->source.path, d->name, w->v->number);
+        return FOUND;
 }
 
 static enum status conclude(const struct export *w)
@@ -124,9 +181,13 @@ static enum status find_region(struct export *w)
         w->v = source_version(&w->source, w->asked);
         if (!w->v)
                 return TROUBLE;
-        if (w->v->unreadable)
+        if (w->v->unreadable) {
+                enum status status = source_confirm(&w->source, w->v, w->asked);
+                if (status != FINE)
+                        return status;
                 return complain("version %" PRIu64 " of pool '%s' is damaged: %s", w->v->number,
                                 w->source.path, w->v->damage);
+        }
         int64_t region = version_find(w->v, name);
         if (region < 0)
                 return complain("version %" PRIu64
@@ -151,12 +212,12 @@ static enum status attempt(void *arg)
         if (status == FINE)
                 status = outfile_commit(&w->out);
         if (status == FINE)
-                status = conclude(w);
+                status = worse(conclude(w), certainty(w));
         outfile_discard(&w->out);
         damages_clear(&w->damages);
         source_close(&w->source);
-        /* What went to standard output cannot be taken back. */
-        if (status == AGAIN && w->started && strcmp(w->out.path, "-") == 0)
+        /* What went to standard output cannot be begun again. */
+        if (status == AGAIN && w->started)
                 status = complain_changed(w->args->words[0]);
         return status;
 }
@@ -198,8 +259,11 @@ static enum status run(const struct args *a)
                 if (!w.asked)
                         return TROUBLE;
         }
-        enum status status = while_changing(attempt, &w);
-        return status == AGAIN ? complain_changed(a->words[0]) : status;
+        if (strcmp(w.out.path, "-") == 0)
+                w.held = must_alloc(HELD_BYTES);
+        enum status status = while_changing(a->words[0], attempt, &w);
+        free(w.held);
+        return status;
 }
 
 const struct command cmd_export = {

@@ -1,7 +1,8 @@
 /* cmd_verify.c: belay verify: reads everything and names what is damaged, and what is still good.
  *
- * Nothing is printed before everything has been read: if a writer replaces a version meanwhile,
- * wrong checksums are no damage, and the work begins again with the versions that exist then. */
+ * Nothing is printed before everything has been read: if a writer gives a version up meanwhile,
+ * nothing that was read of it counts. If that happens to all versions, the work begins again with
+ * those that exist then. */
 #include "cli.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@ struct finding {
         const struct version *v;
         uint64_t *lost; /* per region: blocks that cannot be read */
         bool bad;
+        bool gone; /* given up by a writer while it was read */
 };
 
 struct verify {
@@ -38,26 +40,35 @@ static int on_block(void *arg, uint64_t block, const void *data, uint32_t bytes)
         return 0;
 }
 
-static enum status read_version(struct verify *w, struct finding *f)
+static enum status read_regions(struct verify *w, const struct version *v)
 {
-        const struct version *v = f->v;
-        w->now = f;
-        f->bad = !version_usable(v);
-        if (v->unreadable)
-                return FINE;
-        uint64_t before = w->damages.count + w->damages.left_out;
         enum status status = check_overlap(&w->source, v, &w->damages);
         for (uint32_t i = 0; i < v->region_count && status == FINE; i++) {
                 w->region = i;
                 if (pool_read_region(w->source.pool, v, i, NULL, on_block, w))
-                        return complain("%s", err_text());
-                if (w->damages.count + w->damages.left_out > before) {
-                        f->bad = true;
-                        if (source_changed(&w->source))
-                                status = AGAIN;
-                }
+                        status = complain("%s", err_text());
         }
         return status;
+}
+
+static enum status read_version(struct verify *w, struct finding *f)
+{
+        struct damages before = w->damages;
+        uint64_t blocks = w->blocks;
+        uint64_t unchecked = w->unchecked;
+        w->now = f;
+        enum status status = f->v->unreadable ? FINE : read_regions(w, f->v);
+        if (status == FINE)
+                status = source_confirm(&w->source, f->v, w->asked);
+        f->gone = status == AGAIN;
+        f->bad = !version_usable(f->v) || w->damages.count > before.count ||
+                 w->damages.left_out > before.left_out;
+        if (!f->gone)
+                return status;
+        damages_forget(&w->damages, &before);
+        w->blocks = blocks;
+        w->unchecked = unchecked;
+        return FINE;
 }
 
 static enum status read_all(struct verify *w)
@@ -67,10 +78,13 @@ static enum status read_all(struct verify *w)
                 total += w->findings[i].v->data_bytes;
         progress_begin(&w->progress, "verify", total);
         enum status status = FINE;
-        for (uint32_t i = 0; i < w->count && status == FINE; i++)
+        uint32_t gone = 0;
+        for (uint32_t i = 0; i < w->count && status == FINE; i++) {
                 status = read_version(w, &w->findings[i]);
+                gone += w->findings[i].gone;
+        }
         progress_end(&w->progress);
-        return status;
+        return status == FINE && gone && gone == w->count ? AGAIN : status;
 }
 
 static enum status choose_versions(struct verify *w)
@@ -84,7 +98,7 @@ static enum status choose_versions(struct verify *w)
                         return TROUBLE;
                 size_t bytes = ((size_t)v->region_count + 1) * sizeof(uint64_t);
                 w->findings[w->count++] =
-                        (struct finding){v, memset(must_alloc(bytes), 0, bytes), false};
+                        (struct finding){.v = v, .lost = memset(must_alloc(bytes), 0, bytes)};
         }
         return FINE;
 }
@@ -113,6 +127,11 @@ static void put_finding(struct json *j, const struct verify *w, const struct fin
         const struct version *v = f->v;
         json_open(j, NULL, '{');
         json_number(j, "version", v->number);
+        if (f->gone) {
+                json_bool(j, "given_up", true);
+                json_close(j, '}');
+                return;
+        }
         json_bool(j, "good", !f->bad);
         if (!version_usable(v))
                 json_text(j, "damage", v->damage);
@@ -154,6 +173,10 @@ static void print_json(const struct verify *w, const struct pool_state *state, b
 static void print_finding(const struct verify *w, const struct finding *f)
 {
         const struct version *v = f->v;
+        if (f->gone) {
+                say("version %" PRIu64 ": given up by the program while it was read", v->number);
+                return;
+        }
         if (!f->bad) {
                 say("version %" PRIu64 ": good, %s in %" PRIu32 " region%s", v->number,
                     size_text(v->data_bytes).s, v->region_count, v->region_count == 1 ? "" : "s");
@@ -180,9 +203,12 @@ static void print_text(const struct verify *w, const struct pool_state *state, b
         state_say(state);
         for (uint32_t i = 0; i < w->count; i++)
                 print_finding(w, &w->findings[i]);
+        uint32_t count = 0;
         uint32_t bad = 0;
-        for (uint32_t i = 0; i < w->count; i++)
-                bad += w->findings[i].bad;
+        for (uint32_t i = 0; i < w->count; i++) {
+                count += !w->findings[i].gone;
+                bad += !w->findings[i].gone && w->findings[i].bad;
+        }
         if (w->damages.left_out)
                 say("... and %" PRIu64 " more that are not listed", w->damages.left_out);
         if (w->unchecked)
@@ -191,13 +217,12 @@ static void print_text(const struct verify *w, const struct pool_state *state, b
                     "checked",
                     w->unchecked);
         if (good)
-                say("%s: good, %" PRIu32 " version%s, %" PRIu64 " blocks", w->source.path, w->count,
-                    w->count == 1 ? "" : "s", w->blocks);
+                say("%s: good, %" PRIu32 " version%s, %" PRIu64 " blocks", w->source.path, count,
+                    count == 1 ? "" : "s", w->blocks);
         else
                 say("%s: DAMAGED, %" PRIu32 " of %" PRIu32 " versions good, %" PRIu64 " of %" PRIu64
                     " blocks good",
-                    w->source.path, w->count - bad, w->count, w->blocks - w->damages.blocks,
-                    w->blocks);
+                    w->source.path, count - bad, count, w->blocks - w->damages.blocks, w->blocks);
 }
 
 static enum status conclude(const struct verify *w)
@@ -206,7 +231,7 @@ static enum status conclude(const struct verify *w)
         source_state(&w->source, &state);
         bool good = state.good;
         for (uint32_t i = 0; i < w->count; i++)
-                good = good && !w->findings[i].bad;
+                good = good && (w->findings[i].gone || !w->findings[i].bad);
         if (w->args->given[ARG_JSON])
                 print_json(w, &state, good);
         else
@@ -243,8 +268,7 @@ static enum status run(const struct args *a)
                 if (!w.asked)
                         return TROUBLE;
         }
-        enum status status = while_changing(attempt, &w);
-        return status == AGAIN ? complain_changed(a->words[0]) : status;
+        return while_changing(a->words[0], attempt, &w);
 }
 
 const struct command cmd_verify = {

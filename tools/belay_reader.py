@@ -585,6 +585,8 @@ class Pool:
             if attempt:
                 time.sleep(0.005)
             self.slots = [self._superblock(i) for i in (0, 1)]
+            if not isinstance(self.slots[1], Superblock):   # being written? Then slot 0 is newer by now (§10)
+                self.slots[0] = self._superblock(0)
             valid = [s for s in self.slots if isinstance(s, Superblock)]
             if len(valid) == 2 or valid and not patient:
                 break
@@ -646,12 +648,16 @@ class Pool:
             except Bad as e:
                 bad = e
             generation = self.current.generation
-            self.refresh()
-            if not any(entry.same(e) for e in self.current.entries):
-                raise Changed
+            self.confirm(entry)
             if self.current.generation == generation:
                 break
         raise PoolError("%s: %s: %s" % (name, "newer" if bad.newer else "damaged", bad))
+
+    def confirm(self, entry):
+        """What was read of a version before counts only if the version is still listed (§10)."""
+        self.refresh()
+        if not any(entry.same(e) for e in self.current.entries):
+            raise Changed
 
     def manifest(self, entry):
         """The manifest of a version."""
@@ -790,6 +796,7 @@ def copy_region(pool, name, version, out):
         for j, ref in enumerate(pool.leaf(entry, region, i)):
             out.write(pool.block(entry, region, LEAF_ENTRIES * i + j, ref))
     out.flush()
+    pool.confirm(entry)
 
 
 def cmd_extract(pool, args):
@@ -901,6 +908,7 @@ class Verifier:
             leaves += region.leaves
             blocks += region.blocks
         self.overlaps(entry, manifest, extents)
+        self.pool.confirm(entry)
         faults = self.faults - before
         print("version %d: %s%s: %s, %s, %s" % (
             entry.number, "damaged, " + plural(faults, "fault") if faults else "good", mark,

@@ -272,7 +272,7 @@ static int open_media(struct pool *p, const struct place *at, int fd, const stru
 /* ---- contents -------------------------------------------------------------------------------- */
 
 /* Reads both superblocks and takes the newer valid one. */
-static int read_superblocks(struct pool *p, struct superblock *out, uint32_t *at)
+int superblocks_read(struct pool *p, struct superblock *out, uint32_t *at)
 {
         bool found = false;
         int worst = BELAY_E_FORMAT;
@@ -369,12 +369,28 @@ static int back_holes(struct pool *p)
                   : 0;
 }
 
+/* The size of a pool in use is taken after its superblocks: a writer first grows the file and then
+ * lists what lies there. Taken before, the size could be too small for a version that is listed. */
+static int take_size(struct pool *p)
+{
+        struct plat_stat st;
+        if (!p->options.readonly)
+                return 0; /* locked: it has not changed since it was opened */
+        int rc = plat->fstat(p->media->fd, &st);
+        if (rc)
+                return err_set(rc, "pool '%s': %s", p->label, code_text(rc));
+        p->media->bytes = st.bytes;
+        return 0;
+}
+
 static int load(struct pool *p)
 {
         p->scratch = budget_alloc(p->budget, CHUNK_BYTES, "the pool");
         if (!p->scratch)
                 return -ENOMEM;
-        int rc = read_superblocks(p, &p->super, &p->super_at);
+        int rc = superblocks_read_both(p, &p->super, &p->super_at);
+        if (rc == 0)
+                rc = take_size(p);
         if (rc == 0)
                 rc = writer_init(p);
         if (rc == 0)
@@ -410,41 +426,34 @@ static int load(struct pool *p)
  * tries. */
 #define LOAD_ATTEMPTS 100
 
+static void unload(struct pool *p)
+{
+        while (p->version_count)
+                version_delete(p, p->versions[--p->version_count]);
+        writer_delete(p);
+        device_close(p);
+        memset(&p->writer, 0, sizeof(p->writer));
+        budget_free(p->budget, p->scratch);
+        budget_free(p->budget, p->reader);
+        p->scratch = NULL;
+        p->reader = NULL;
+}
+
 /* A reader beside a live writer may meet a list that is just being replaced; the next try sees the
  * new one. */
 static int load_steady(struct pool *p)
 {
-        for (int attempt = 0;; attempt++) {
+        for (int attempt = 0; attempt < LOAD_ATTEMPTS; attempt++) {
                 int rc = load(p);
                 bool damaged = rc == BELAY_E_DATA;
                 for (uint32_t i = 0; i < p->version_count; i++)
                         damaged |= p->versions[i]->unreadable;
-                if (!damaged || !p->options.readonly || attempt == LOAD_ATTEMPTS ||
-                    pool_changed(p) != 1)
+                if (!damaged || !p->options.readonly || !superblocks_changed(p))
                         return rc;
-                while (p->version_count)
-                        version_delete(p, p->versions[--p->version_count]);
-                writer_delete(p);
-                device_close(p);
-                memset(&p->writer, 0, sizeof(p->writer));
-                budget_free(p->budget, p->scratch);
-                budget_free(p->budget, p->reader);
-                p->scratch = NULL;
-                p->reader = NULL;
+                unload(p);
         }
-}
-
-int pool_changed(struct pool *p)
-{
-        struct superblock s;
-        uint32_t at;
-        struct plat_stat st;
-        int rc = plat->fstat(p->media->fd, &st);
-        if (rc)
-                return err_set(rc, "pool '%s': %s", p->label, code_text(rc));
-        p->media->bytes = st.bytes;
-        rc = read_superblocks(p, &s, &at);
-        return rc ? rc : s.generation != p->super.generation;
+        return err_set(-EAGAIN, "pool '%s' changes faster than it can be read; try again",
+                       p->label);
 }
 
 /* ---- the pool ----------------------------------------------------------------------------------

@@ -92,8 +92,14 @@ struct pool_info {
         char superblock[2][160];
 };
 void pool_info(const struct pool *p, struct pool_info *out);
-/* For readonly pools: 1 if a writer has published since the pool was opened. */
-int pool_changed(struct pool *p);
+/* For readonly pools: 1 if the version is still listed. Then what was read of it before this call
+ * is its content, whether it has checksums or not. 0 if a writer has given it up: its place may
+ * have been used again, and what was read counts for nothing. */
+int pool_lists(struct pool *p, const struct version *v);
+
+/* Does this file begin like a pool, in whatever state? For those who write files: a pool is not to
+ * be written over. */
+bool pool_recognize(int fd);
 
 /* Does the medium write while the caller does something else? */
 bool pool_overlaps(const struct pool *p);

@@ -293,6 +293,14 @@ int device_open(struct pool *p);
 void device_close(struct pool *p);
 uint64_t device_book(struct pool *p, uint64_t bytes);
 
+/* Reads both superblocks and takes the newer valid one. */
+int superblocks_read(struct pool *p, struct superblock *out, uint32_t *at);
+/* superblocks.c: the same, for a pool that is being opened. A readonly one waits a moment for a
+ * superblock that may just be being written. */
+int superblocks_read_both(struct pool *p, struct superblock *out, uint32_t *at);
+/* Has a writer published since the readonly pool was loaded? */
+bool superblocks_changed(struct pool *p);
+
 int reader_init(struct pool *p);
 /* After a superblock write of unknown fate: makes the current list certain again. */
 int pool_settle(struct pool *p);
