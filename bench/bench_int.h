@@ -59,6 +59,8 @@ const char *bytes_text(uint64_t bytes, char *buf, size_t room);
 
 void report_table(const struct bench *b, FILE *out);
 int report_json(const struct bench *b, const char *path);
+/* Before measuring: could the report be written there? A pool is not replaced. */
+int report_check(const char *path);
 
 /* Makes a directory of ours inside `where`; its path replaces `where`. */
 int scratch_make(char where[BENCH_PATH_BYTES]);

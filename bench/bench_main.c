@@ -146,7 +146,9 @@ static int run_here(const struct bench_experiment *e, const struct bench_options
                 return bench_fail("no memory");
         b->experiment = e;
         b->options = *o;
-        int rc = e->run(b);
+        int rc = o->json ? report_check(o->json) : 0;
+        if (rc == 0)
+                rc = e->run(b);
         if (rc == 0 && b->overflow)
                 rc = bench_fail("%s: more rows or ratios than the harness keeps", e->name);
         if (rc == 0) {

@@ -1,9 +1,12 @@
 /* bench_report.c: the same figures as a table for people and as JSON for programs. */
 #include "bench_int.h"
-#include "base/base.h"
+#include "store/store.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define MAX_KEYS 16
 
@@ -233,11 +236,26 @@ static void json_machine(FILE *f, const struct bench *b)
         fputs("},\n", f);
 }
 
-int report_json(const struct bench *b, const char *path)
+static int file_error(const char *path)
+{
+        return bench_fail("%s: %s", path, strerror(errno));
+}
+
+int report_check(const char *path)
+{
+        int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+        if (fd < 0)
+                return errno == ENOENT ? 0 : file_error(path);
+        bool pool = pool_recognize(fd);
+        close(fd);
+        return pool ? bench_fail("%s is a Belay pool; it is not replaced by a report", path) : 0;
+}
+
+static int write_json(const struct bench *b, const char *path)
 {
         FILE *f = fopen(path, "w");
         if (!f)
-                return bench_fail("%s: %s", path, strerror(errno));
+                return file_error(path);
         fputs("{\n  \"experiment\": ", f);
         json_text(f, b->experiment->name);
         fprintf(f, ",\n  \"quick\": %s,\n  \"version\": ", b->options.quick ? "true" : "false");
@@ -253,5 +271,25 @@ int report_json(const struct bench *b, const char *path)
         fputs("\n  ]\n}\n", f);
         bool bad = ferror(f) != 0;
         bad |= fclose(f) != 0;
-        return bad ? bench_fail("%s: %s", path, strerror(errno)) : 0;
+        return bad ? file_error(path) : 0;
+}
+
+/* A report that cannot be written leaves the one before as it was. What is no regular file
+ * (/dev/stdout) is written as it is. */
+int report_json(const struct bench *b, const char *path)
+{
+        char fresh[BENCH_PATH_BYTES];
+        struct stat st;
+        if (report_check(path))
+                return -1;
+        if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode))
+                return write_json(b, path);
+        if (snprintf(fresh, sizeof(fresh), "%s.new", path) >= (int)sizeof(fresh))
+                return bench_fail("%s: the path is too long", path);
+        int rc = write_json(b, fresh);
+        if (rc == 0 && rename(fresh, path))
+                rc = file_error(path);
+        if (rc)
+                (void)unlink(fresh);
+        return rc;
 }

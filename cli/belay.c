@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const struct command *const commands[] = {
@@ -86,9 +87,28 @@ static enum status dispatch(int argc, char **argv)
         return c ? run(c, argc - 2, argv + 2) : TROUBLE;
 }
 
+/* `belay ls a.pool >> a.pool`: by then the shell has opened it, but nothing is written yet. */
+static bool is_pool(int fd)
+{
+        char name[32];
+        struct stat st;
+        if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+                return false;
+        snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+        int again = open(name, O_RDONLY | O_CLOEXEC); /* this one may be for writing only */
+        bool pool = again >= 0 && pool_recognize(again);
+        if (again >= 0)
+                (void)close(again);
+        return pool;
+}
+
 /* A closed descriptor would be handed to the next file that is opened, and text would go there. */
 static enum status check_descriptors(void)
 {
+        if (is_pool(STDERR_FILENO))
+                return TROUBLE; /* there is no place to say so */
+        if (is_pool(STDOUT_FILENO))
+                return complain("standard output is a Belay pool; nothing was written to it");
         if (fcntl(STDOUT_FILENO, F_GETFD) < 0)
                 return complain("standard output is closed");
         for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)

@@ -1,6 +1,6 @@
 /* export_file.c: a file that appears under its name complete, or not at all: written under a
  * temporary name in the same directory, made durable, then renamed. An interrupt removes the
- * temporary file. */
+ * temporary file. A file that is a pool is not replaced, whoever may be using it. */
 #include "cli.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -30,6 +30,21 @@ static void catch_interrupts(void)
                         (void)signal(numbers[i], SIG_IGN);
 }
 
+/* A pool may have several names, and may be in use under any of them: its content tells. */
+static enum status check_replaced(const char *path)
+{
+        int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        if (fd < 0)
+                return complain("'%s' exists and cannot be read, so it may be a pool: %s", path,
+                                code_text(-errno));
+        bool pool = pool_recognize(fd);
+        (void)close(fd);
+        return pool ? complain("'%s' is a Belay pool; it is not replaced, also with --force. Give "
+                               "another name, or remove it",
+                               path)
+                    : FINE;
+}
+
 static enum status check_target(const struct outfile *o)
 {
         struct stat st;
@@ -40,7 +55,7 @@ static enum status check_target(const struct outfile *o)
                                 o->path);
         if (!o->replace)
                 return complain("'%s' exists; --force replaces it", o->path);
-        return FINE;
+        return check_replaced(o->path);
 }
 
 enum status outfile_open(struct outfile *o)
@@ -93,6 +108,9 @@ enum status outfile_commit(struct outfile *o)
         if (fclose(o->file) && rc == 0)
                 rc = -errno;
         o->file = NULL;
+        /* A program may have made a pool of that name meanwhile. */
+        if (rc == 0 && o->replace && check_target(o) != FINE)
+                return TROUBLE;
         if (rc == 0)
                 rc = publish(o);
         if (rc == -EEXIST)

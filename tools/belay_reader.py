@@ -799,6 +799,15 @@ def copy_region(pool, name, version, out):
     pool.confirm(entry)
 
 
+def refuse_pool(path):
+    """No pool is written over, neither this one nor that of another program."""
+    if os.path.isfile(path):
+        with open(path, "rb") as f:
+            data = f.read(SLOT + 8)
+        if b"BLYSUPER" in (data[:8], data[SLOT:]):
+            raise PoolError("the output file is a pool")
+
+
 def cmd_extract(pool, args):
     """Write a region to a file. The file appears when it is complete; what goes to standard output or
     to something else that is not a regular file is held in a temporary file until then."""
@@ -807,6 +816,7 @@ def cmd_extract(pool, args):
 
     target = os.path.realpath(args.output)
     try:
+        refuse_pool("/proc/self/fd/%d" % sys.stdout.fileno() if args.output == "-" else target)
         if args.output == "-" or os.path.exists(target) and not os.path.isfile(target):
             with tempfile.TemporaryFile() as out:
                 fill(out)
@@ -815,8 +825,6 @@ def cmd_extract(pool, args):
                     for data in iter(lambda: out.read(1 << 20), b""):
                         f.write(data)
             return 0
-        if os.path.exists(target) and os.path.samestat(os.stat(target), os.fstat(pool.fd)):
-            raise PoolError("the output file is the pool itself")
         part = "%s.part%d" % (target, os.getpid())
         with open(part, "xb") as out:
             try:

@@ -37,11 +37,25 @@ static const struct {
 _Static_assert(sizeof(struct belay_stats) == sizeof(size_t) + (ARRAY_LEN(fields) + 1) * 8,
                "the table of fields is not complete");
 
+/* The option may name a pool by mistake: this context's or that of another one. */
+static bool is_pool(const char *path)
+{
+        int fd = plat->openat(PLAT_CWD, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+        bool pool = fd >= 0 && pool_recognize(fd);
+        if (fd >= 0)
+                (void)plat->close(fd);
+        return pool;
+}
+
 void stats_file_open(struct stats_file *f, const char *path)
 {
         f->fd = -1;
         if (path[0] == '\0')
                 return;
+        if (is_pool(path)) {
+                log_emit(BELAY_LOG_WARN, "statistics are not written to '%s': it is a pool", path);
+                return;
+        }
         /* O_NONBLOCK: a FIFO without a reader must not hold the program up; it is refused below. */
         int fd = plat->openat(PLAT_CWD, path,
                               O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,

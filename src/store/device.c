@@ -27,6 +27,8 @@ int device_open(struct pool *p)
                  p->path);
         int fd = plat->openat(AT_FDCWD, path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
         int rc = fd < 0 ? fd : plat->fstat(fd, &s);
+        if (rc == 0 && pool_recognize(fd))
+                rc = -EEXIST; /* a pool of that name, which is not to be booked into */
         if (rc == 0 && s.bytes < PLAT_PAGE)
                 rc = plat->ftruncate(fd, PLAT_PAGE);
         if (rc == 0)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-from cli_harness import BIN, ENV, main
+from cli_harness import BIN, ENV, U8, Maker, main
 
 BENCH = os.path.join(BIN, "belay-bench")
 RATIOS = ("write_ratio_file", "read_ratio_file", "write_ratio_mapped", "read_ratio_mapped")
@@ -74,6 +74,27 @@ def check_raw(path):
         low, high = got["summary"][name + "_spread"]
         assert all(map(is_number, (low, got["summary"][name], high))), got["summary"]
         assert low <= got["summary"][name] <= high
+
+
+def test_json_file():
+    """A pool is not replaced by a report, and one that cannot be written leaves the old one as it was."""
+    m = Maker("a.pool")
+    m.region("u", U8, [5000])
+    m.checkpoint()
+    m.close()
+    os.symlink("a.pool", "link.json")
+    with open("a.pool", "rb") as f:
+        before = f.read()
+    for name in ("a.pool", "link.json"):
+        assert f"{name} is a Belay pool" in bench(*small("--quick", "--rounds", "1", "--json", name), code=1).stderr
+    with open("a.pool", "rb") as f:
+        assert f.read() == before
+    assert "No space left" in bench(*small("--quick", "--rounds", "1", "--json", "/dev/full"), code=1).stderr
+    os.mkdir("directory")
+    assert "directory" in bench(*small("--quick", "--rounds", "1", "--json", "directory"), code=1).stderr
+    done = bench(*small("--quick", "--rounds", "1", "--json", "/dev/stdout"))
+    assert '"experiment": "raw"' in done.stdout
+    assert sorted(os.listdir(".")) == ["a.pool", "directory", "disk", "link.json", "memory"]
 
 
 def test_raw():

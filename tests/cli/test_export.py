@@ -3,6 +3,7 @@
 import ast
 import os
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -118,6 +119,45 @@ def contents(*names):
     return [open(name, "rb").read() for name in names]
 
 
+def test_pool_as_target():
+    """No pool is written over, under whatever name it is found, its own or that of another program."""
+    make()
+    os.link("a.pool", "hard.npy")
+    os.symlink("a.pool", "soft")
+    os.symlink(".", "here")
+    with open("half.pool", "wb") as f:  # the first superblock is lost, the pool is not
+        f.write(bytes(4096) + contents("a.pool")[0][4096:])
+    m = Maker("live.pool")
+    m.region("y", U8, [5000])
+    m.checkpoint()
+    names = ["a.pool", "hard.npy", "half.pool", "live.pool"]
+    before = contents(*names)
+    files = sorted(os.listdir("."))
+    for target in names + ["here/a.pool", os.path.abspath("a.pool"), ".//here/live.pool"]:
+        for more in ([], ["--format", "npy"], ["--format", "raw"], ["--json"], ["--version", "1"], ["--damaged", "zero"]):
+            expect(2, "export", "a.pool", "x", "-o", target, "--force", *more, out="",
+                   err=f"belay: '{target}' is a Belay pool; it is not replaced, also with --force. Give another name, or remove it\n")
+        expect(2, "export", "a.pool", "x", "-o", target, err=f"belay: '{target}' exists; --force replaces it\n")
+    expect(2, "export", "a.pool", "x", "-o", "soft", "--force", err="belay: 'soft' exists and is not a regular file")
+    assert contents(*names) == before and sorted(os.listdir(".")) == files
+    m.checkpoint()
+    m.close()
+    expect(0, "verify", "live.pool")
+
+
+def test_pool_as_standard_output():
+    make()
+    before = contents("a.pool")
+    for mode in ("ab", "r+b"):
+        for args in (["ls", "a.pool"], ["export", "a.pool", "x", "-o", "-"], ["help"], ["stats", "none"]):
+            with open("a.pool", mode) as f:
+                expect(2, *args, stdout=f, err="belay: standard output is a Belay pool; nothing was written to it\n")
+    with open("a.pool", "ab") as f:
+        done = subprocess.run([BELAY, "ls", "none"], env=ENV, stderr=f, stdout=subprocess.PIPE, check=False)
+        assert (done.returncode, done.stdout) == (2, b"")
+    assert contents("a.pool") == before
+
+
 def test_failure_leaves_the_old_file():
     """--force replaces a file by a complete one, or not at all."""
     import resource
@@ -192,6 +232,21 @@ def test_replaced_while_the_reader_reads():
         reader.copy_region(pool, b"x", None, out)
     m.close()
     assert contents("x")[0] == belay("export", "a.pool", "x", "-o", "-").bytes
+
+
+def test_reader_writes_over_no_pool():
+    make()
+    shutil.copy("a.pool", "b.pool")
+    os.symlink("b.pool", "link")
+    before = contents("a.pool", "b.pool")
+    command = ["python3", os.path.join(TOP, "tools/belay_reader.py"), "extract", "a.pool", "x", "-o"]
+    for target in ("a.pool", "b.pool", "link"):
+        done = subprocess.run([*command, target], env=ENV, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (1, "belay_reader: a.pool: the output file is a pool\n"), done
+    with open("b.pool", "ab") as f:
+        done = subprocess.run([*command, "-"], env=ENV, stdout=f, stderr=subprocess.PIPE, text=True, check=False)
+        assert done.returncode == 1 and "is a pool" in done.stderr
+    assert contents("a.pool", "b.pool") == before and sorted(os.listdir(".")) == ["a.pool", "b.pool", "link"]
 
 
 def test_uncertain():

@@ -53,6 +53,24 @@ def test_written_by_the_library():
         os.unlink("a.pool")
 
 
+def test_pool_as_stats_file():
+    """Lines of statistics do not go into a pool that the option names by mistake."""
+    make()
+    with open("a.pool", "rb") as f:
+        before = f.read()
+    for other in ("a.pool", "b.pool"):
+        m = Maker("b.pool", stats_file=other)
+        m.region("u", U8, [100000], block=4096)
+        m.checkpoint()
+        m.close()
+    with open("a.pool", "rb") as f:
+        assert f.read() == before
+    expect(0, "verify", "b.pool", err="")
+    assert os.path.getsize("b.pool") % 4096 == 0
+    with open("b.pool", "rb") as f:
+        assert b'"trigger"' not in f.read()
+
+
 def test_table():
     write(line(1, last_blocked_ns=1500, last_commit_ns=2000000, last_written=4096, last_units=16, last_dirty=9,
                last_waits=1, last_cows=2, last_avoided=3, last_after=4, last_copy_peak=65536),

@@ -180,6 +180,24 @@ static void test_creation_race(void)
         CHECK_EQ(belay_close(&b), 0);
 }
 
+/* Processes that share a device book its time in a file of this name. If a pool has it, the
+ * bookings would go into its superblock. */
+static void test_pool_as_device(void)
+{
+        struct belay *b;
+        CHECK_EQ(open_pool(".belay-device", "file", &b), 0);
+        CHECK_EQ(belay_checkpoint(b), 0);
+        CHECK_EQ(belay_close(&b), 0);
+        CHECK_EQ(setenv("BELAY_DEVICE_RATE", "1GiB", 1), 0);
+        CHECK_EQ(open_pool(".belay-device", "file", &b), -EEXIST);
+        CHECK_HAS(belay_error(), "option device_rate");
+        CHECK_EQ(open_pool("beside", "file", &b), -EEXIST);
+        CHECK_EQ(unsetenv("BELAY_DEVICE_RATE"), 0);
+        CHECK_EQ(open_pool(".belay-device", "file", &b), 0);
+        CHECK_EQ(belay_restart(b), 1);
+        CHECK_EQ(belay_close(&b), 0);
+}
+
 int main(void)
 {
         test_env_clean();
@@ -189,5 +207,6 @@ int main(void)
         RUN(test_file_size_limit);
         RUN(test_lock_ends_with_the_process);
         RUN(test_creation_race);
+        RUN(test_pool_as_device);
         return 0;
 }
