@@ -2,10 +2,13 @@
 
 A command may give up, with exit status 2 and words that say why. What it does tell, or write, must be of one version."""
 import os
+import signal
+import struct
 import subprocess
 import sys
+import time
 
-from cli_harness import BIN, ENV, TOP, Result, belay, expect
+from cli_harness import BELAY, BIN, ENV, TOP, Result, belay, expect
 
 HURRY = os.path.join(BIN, "progs/cli_hurry")
 READER = os.path.join(TOP, "tools/belay_reader.py")
@@ -28,11 +31,44 @@ def hurry(*args):
     return [int(n) for n in done.stdout.split()]
 
 
+def generation(path):
+    """Of the newest superblock, or of one that is just being written."""
+    with open(path, "rb") as f:
+        data = f.read(8192)
+    return max(struct.unpack_from("<Q", data, at + 48)[0] for at in (0, 4096))
+
+
+def has_open(process, path):
+    """Has the process opened the pool, or ended?"""
+    try:
+        folder = f"/proc/{process.pid}/fd"
+        return any(os.path.realpath(os.path.join(folder, n)) == path for n in os.listdir(folder)) or process.poll() is not None
+    except OSError:
+        return process.poll() is not None
+
+
 class Reading:
     """Commands on one pool, and what became of them."""
 
-    def __init__(self, pool):
-        self.pool, self.done, self.gave_up = pool, 0, 0
+    def __init__(self, pool, writer):
+        self.pool, self.writer, self.done, self.gave_up = pool, writer, 0, 0
+
+    def halting(self, *args):
+        """Runs a command that is stopped every millisecond, from when it opens the pool, until the program has
+        published three more versions: whatever it reads, it reads from several of them."""
+        path = os.path.realpath(self.pool)
+        with subprocess.Popen([BELAY, *args], env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            while not has_open(process, path):
+                time.sleep(0.0005)
+            while process.poll() is None:
+                process.send_signal(signal.SIGSTOP)
+                wanted = generation(path) + 3
+                while generation(path) < wanted and self.writer.poll() is None:
+                    time.sleep(0.0005)
+                process.send_signal(signal.SIGCONT)
+                time.sleep(0.001)
+            out, err = process.communicate()
+        return Result(process.returncode, out, err)
 
     def judge(self, result, *good):
         """Has it answered? Otherwise it must have given up in words."""
@@ -43,13 +79,13 @@ class Reading:
         self.gave_up += 1
         return False
 
-    def run(self, *args, good=(0,), **more):
-        result = belay(*args, **more)
+    def run(self, *args, good=(0,), how=belay):
+        result = how(*args)
         return result if self.judge(result, *good) else None
 
-    def export_file(self):
+    def export_file(self, how=belay):
         before = os.path.getsize("x.raw")
-        got = self.run("export", self.pool, "x", "-o", "x.raw", "--force", "--json")
+        got = self.run("export", self.pool, "x", "-o", "x.raw", "--force", "--json", how=how)
         assert os.path.getsize("x.raw") == 8 * WORDS or got is None and before == 0
         if got:
             assert hurry("check", "x.raw") == [got.json()["version"]]
@@ -69,8 +105,8 @@ class Reading:
             f.write(result.bytes)
         hurry("check", "x.pipe")
 
-    def compare(self, *args):
-        got = self.run("diff", *args, "--json", good=(0, 1))
+    def compare(self, *args, how=belay):
+        got = self.run("diff", *args, "--json", good=(0, 1), how=how)
         if got:
             got = got.json()
             a, b = got["a"]["version"], got["b"]["version"]
@@ -91,10 +127,9 @@ class Reading:
             if self.run("export", self.pool, "x", "-o", "named", "--force", "--version", str(middle)):
                 assert hurry("check", "named") == [middle]
 
-    def verify(self):
-        got = self.run("verify", self.pool, "--json")
+    def verify(self, how=belay):
+        got = self.run("verify", self.pool, "--json", how=how)
         assert got is None or got.json()["good"]
-        self.run("verify", self.pool)
         self.run("advise", "diff", self.pool, "--json")
 
     def second_reader(self):
@@ -108,11 +143,14 @@ class Reading:
 def beside(options, rounds):
     env = dict(ENV, **{"BELAY_" + k.upper(): str(v) for k, v in options.items()})
     open("x.raw", "wb").close()
-    reading = Reading("live.pool")
     with subprocess.Popen([HURRY, "write", "live.pool", str(WORDS)], env=env, stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE) as writer:
         try:
             assert writer.stdout.readline() == b"ready\n", "the program failed"
+            reading = Reading("live.pool", writer)
+            reading.export_file(reading.halting)
+            reading.compare("live.pool", "live.pool", how=reading.halting)
+            reading.verify(reading.halting)
             for _ in range(rounds):
                 reading.export_file()
                 reading.compare("live.pool", "live.pool")

@@ -7,7 +7,7 @@ from hurry import beside, settings
 
 def test_every_pair():
     for options in settings(True):
-        beside(options, 25)
+        beside(options, 10)
 
 
 if __name__ == "__main__":
