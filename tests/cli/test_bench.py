@@ -247,10 +247,20 @@ def check_lazy(path):
     assert {r["name"] for r in got["rows"]} == {"eager", "lazy", "lazy+verify"}, got["rows"]
 
 
+def check_small_change(path):
+    got = load(path, "small-change")
+    fields = ("one_word_4g_over_256m", "one_word_blocked_over_scan")
+    check_fields(got["summary"].pop("disk"), fields)
+    check_fields(got["summary"], fields + ("one_of_100k_written_bytes", "sparse_stored_bytes", "sparse_resident_bytes"))
+    names = [r["name"] for r in got["rows"]]
+    assert names == ["blocked", "until durable", "bare scan"] * 4 + [
+        "one of many regions", "sparse, stored", "sparse, resident"], names
+
+
 CHECKS = (("freeze", check_freeze), ("access-order", check_order), ("cow-size", check_cow), ("overhead", check_overhead),
           ("diff-ratio", check_diff_ratio), ("diff-block-size", check_diff_block), ("diff-apps", check_diff_apps),
           ("hash-collisions", check_collisions), ("dynamic", check_dynamic), ("memory-vs-ramdisk", check_ramdisk),
-          ("precopy", check_precopy), ("lazy-restart", check_lazy))
+          ("precopy", check_precopy), ("lazy-restart", check_lazy), ("small-change", check_small_change))
 
 
 def test_one():

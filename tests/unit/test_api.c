@@ -159,6 +159,53 @@ static void test_other_part(void)
         CHECK_EQ(belay_close(&b), 0);
 }
 
+/* Several boxes of a global array in one region: they are stored, given back, and compared. */
+static void test_boxes(void)
+{
+        struct belay *b = open_pool("boxes", NULL);
+        float x[19] = {1};
+        struct belay_box boxes[3] = {{{0, 0}, {2, 3}}, {{10, 17}, {4, 3}}, {{19, 19}, {1, 1}}};
+        struct belay_desc d = {.size = sizeof(d),
+                               .name = "x",
+                               .type = BELAY_F32,
+                               .ndims = 1,
+                               .dims = {19},
+                               .flags = BELAY_GLOBAL,
+                               .global_dims = {20, 20},
+                               .global_ndims = 2,
+                               .box_count = 3,
+                               .boxes = boxes};
+        boxes[2].dims[1] = 2; /* one element too many, and outside */
+        CHECK_EQ(belay_attach_desc(b, &d, x), -EINVAL);
+        boxes[2].dims[1] = 1;
+        d.flags = 0;
+        CHECK_EQ(belay_attach_desc(b, &d, x), -EINVAL);
+        d.flags = BELAY_GLOBAL;
+        d.boxes = NULL;
+        CHECK_EQ(belay_attach_desc(b, &d, x), -EINVAL);
+        d.boxes = boxes;
+        CHECK_EQ(belay_attach_desc(b, &d, x), 0);
+        boxes[1].start[0] = 1; /* they were copied */
+        CHECK_EQ(belay_checkpoint(b), 0);
+        boxes[1].start[0] = 10;
+        struct belay_desc back = {.size = sizeof(back)};
+        struct belay_box got[3];
+        CHECK_EQ(belay_stored(b, "x", &back), 0);
+        CHECK_EQ(back.box_count, 3);
+        CHECK_EQ(back.global_ndims, 2);
+        CHECK(back.boxes == NULL);
+        CHECK_EQ(belay_stored_boxes(b, "x", NULL, 0), 3);
+        CHECK_EQ(belay_stored_boxes(b, "x", got, 3), 3);
+        CHECK_MEM(got, boxes, sizeof(boxes));
+        CHECK_EQ(belay_restart(b), 1);
+        CHECK_EQ(belay_detach(b, "x"), 0);
+        /* Other boxes are other data. */
+        boxes[1].start[0] = 9;
+        CHECK_EQ(belay_attach_desc(b, &d, x), 0);
+        CHECK_EQ(belay_restart(b), BELAY_E_MISMATCH);
+        CHECK_EQ(belay_close(&b), 0);
+}
+
 static void test_move_and_detach(void)
 {
         struct belay *b = open_pool("move", NULL);
@@ -327,6 +374,7 @@ int main(void)
         RUN(test_round_trips);
         RUN(test_shapes_and_resize);
         RUN(test_other_part);
+        RUN(test_boxes);
         RUN(test_move_and_detach);
         RUN(test_mismatch_leaves_memory_alone);
         RUN(test_refusals);
