@@ -258,6 +258,38 @@ static void test_signal(void)
         CHECK(after.sa_handler == own_handler);
 }
 
+/* However often the program asks, the answer is the same until it makes the checkpoint; that one
+ * serves all signals that came before it. */
+static void test_signal_until_checkpoint(void)
+{
+        begin();
+        CHECK(signal(SIGUSR1, own_handler) != SIG_ERR);
+        struct belay *b = open_with("signal-until", OPTIONS("signal", "USR1"));
+        CHECK_EQ(raise(SIGUSR1), 0);
+        for (int i = 0; i < 3; i++) {
+                CHECK_EQ(belay_should_checkpoint(b), 1);
+                CHECK_STR(belay_trigger(b), "signal");
+        }
+        CHECK_EQ(raise(SIGUSR1), 0);
+        CHECK_EQ(belay_should_checkpoint(b), 1);
+        CHECK_EQ(belay_checkpoint(b), 0);
+        for (int i = 0; i < 3; i++) {
+                CHECK_EQ(belay_should_checkpoint(b), 0);
+                CHECK_STR(belay_trigger(b), "");
+        }
+        /* A version that is given up serves none. */
+        CHECK_EQ(raise(SIGUSR1), 0);
+        CHECK_EQ(belay_should_checkpoint(b), 1);
+        CHECK_EQ(belay_begin(b), 0);
+        CHECK_EQ(belay_abort(b), 0);
+        CHECK_EQ(belay_should_checkpoint(b), 1);
+        CHECK_EQ(belay_should_checkpoint(b), 1);
+        CHECK_EQ(belay_begin(b), 0);
+        CHECK_EQ(belay_end(b), 0);
+        CHECK_EQ(belay_should_checkpoint(b), 0);
+        CHECK_EQ(belay_close(&b), 0);
+}
+
 /* A handler that the program installs later, and that hands on to ours, stays. */
 static struct sigaction below;
 
@@ -328,8 +360,10 @@ static void requests_with(const char *policy)
         int one = request(0, 7);
         int two = request(0, 8);
         CHECK_EQ(belay_should_checkpoint(other), 0);
-        CHECK_EQ(belay_should_checkpoint(b), 1);
-        CHECK_STR(belay_trigger(b), "request");
+        for (int i = 0; i < 2; i++) {
+                CHECK_EQ(belay_should_checkpoint(b), 1);
+                CHECK_STR(belay_trigger(b), "request");
+        }
         CHECK(!answered(one, &a));
         CHECK_EQ(belay_checkpoint(b), 0);
         CHECK_EQ(belay_should_checkpoint(b), 0);
@@ -571,6 +605,7 @@ int main(void)
         RUN(test_started);
         RUN(test_refused_options);
         RUN(test_signal);
+        RUN(test_signal_until_checkpoint);
         RUN(test_signal_later_handler);
         RUN(test_requests);
         RUN(test_request_of_failing_checkpoint);
