@@ -448,7 +448,9 @@ int freeze(struct engine *e)
         if (rc)
                 return rc;
         guard_hold(&e->tracker.guard);
+        pool_defer(e->pool, e->options.policy != POLICY_SYNC);
         rc = freeze_held(e);
+        pool_defer(e->pool, false);
         guard_release(&e->tracker.guard);
         if (e->unprotected)
                 log_emit(BELAY_LOG_WARN,

@@ -48,6 +48,34 @@ static void load(void)
         loaded = 0;
 }
 
+struct making {
+        struct plat_ring *ring;
+        unsigned depth;
+        int rc;
+};
+
+static void *make_ring(void *arg)
+{
+        struct making *m = arg;
+        m->rc = uring.queue_init(m->depth, &m->ring->ring, 0);
+        return NULL;
+}
+
+/* The kernel keeps a list of the threads that made a ring or submitted to it, and wakes each of
+ * them some 20 ms after the ring is gone, as a signal would: the program's epoll_wait gives EINTR,
+ * its read of /dev/urandom stops at a multiple of 4096 bytes. A thread that has ended is not on the
+ * list. So no thread of the program makes a ring. */
+static int make_elsewhere(struct plat_ring *r, unsigned depth)
+{
+        struct making m = {r, depth, 0};
+        pthread_t thread;
+        int rc = pthread_create(&thread, NULL, make_ring, &m);
+        if (rc)
+                return -rc;
+        (void)pthread_join(thread, NULL);
+        return m.rc;
+}
+
 int ring_system_new(unsigned depth, struct plat_ring **out)
 {
         pthread_once(&load_once, load);
@@ -56,7 +84,7 @@ int ring_system_new(unsigned depth, struct plat_ring **out)
         struct plat_ring *r = plat->alloc(sizeof(*r));
         if (!r)
                 return -ENOMEM;
-        int rc = uring.queue_init(depth, &r->ring, 0);
+        int rc = make_elsewhere(r, depth);
         if (rc < 0) {
                 plat->release(r);
                 return rc;

@@ -1,7 +1,13 @@
 /* media_file.c: the pool as a file: io_uring, or one call at a time where that is not to be had.
  *
  * Without a ring a transfer is done when it is begun, and wait only reports it: callers see one
- * behaviour. */
+ * behaviour.
+ *
+ * The end of a transfer interrupts the thread that submitted it to the ring, as a signal would: a
+ * thread of the program would get EINTR from its own epoll_wait, or a short read of /dev/urandom.
+ * So while `deferring`, which is when a thread of the program will go on before its transfers have
+ * ended, nothing is submitted: the next caller after that, the flusher, submits. If one has to be
+ * waited for meanwhile, it is done by a plain system call. */
 #include "store/store_int.h"
 #include <errno.h>
 #include <stdio.h>
@@ -14,13 +20,15 @@ struct request {
         uint32_t bytes, done;
         uint64_t offset;
         bool active;
-        int result; /* without a ring */
+        bool deferred; /* begun, and not submitted yet */
+        int result;    /* without a ring */
         uint32_t retries;
 };
 
 struct file_media {
         struct media m;
         struct plat_ring *ring; /* NULL: one call at a time */
+        uint32_t deferred;      /* how many requests are */
         struct request requests[TRANSFERS];
 };
 
@@ -61,17 +69,41 @@ static int push(struct file_media *f, uint32_t tag)
                                r->offset + r->done, tag);
 }
 
+/* What was begun while `deferring` is submitted. */
+static int push_deferred(struct file_media *f)
+{
+        int rc = 0;
+        for (uint32_t tag = 0; f->deferred && tag < TRANSFERS && rc == 0; tag++) {
+                if (!f->requests[tag].deferred)
+                        continue;
+                rc = push(f, tag);
+                if (rc)
+                        break;
+                f->requests[tag].deferred = false;
+                f->deferred--;
+        }
+        return rc;
+}
+
 static int begin(struct media *m, enum plat_io io, void *buf, uint32_t bytes, uint64_t offset,
                  uint32_t tag)
 {
         struct file_media *f = (struct file_media *)m;
         struct request *r = &f->requests[tag];
-        *r = (struct request){io, buf, bytes, 0, offset, true, 0, 0};
+        *r = (struct request){
+                .io = io, .buf = buf, .bytes = bytes, .offset = offset, .active = true};
         if (!f->ring) {
                 r->result = transfer_now(f, r);
                 return 0;
         }
-        int rc = push(f, tag);
+        if (m->deferring) {
+                r->deferred = true;
+                f->deferred++;
+                return 0;
+        }
+        int rc = push_deferred(f);
+        if (rc == 0)
+                rc = push(f, tag);
         if (rc)
                 r->active = false;
         return rc;
@@ -116,6 +148,20 @@ static bool settle(struct file_media *f, uint32_t tag, int n, int *result)
         return *result != 0;
 }
 
+/* Does one of the deferred transfers here and now. */
+static int do_deferred(struct file_media *f, uint32_t *tag, int *result)
+{
+        uint32_t at = 0;
+        while (!f->requests[at].deferred)
+                at++;
+        struct request *r = &f->requests[at];
+        *tag = at;
+        *result = transfer_now(f, r);
+        r->active = r->deferred = false;
+        f->deferred--;
+        return 0;
+}
+
 static int file_wait(struct media *m, uint32_t *tag, int *result)
 {
         struct file_media *f = (struct file_media *)m;
@@ -130,20 +176,22 @@ static int file_wait(struct media *m, uint32_t *tag, int *result)
                 f->requests[active].active = false;
                 return 0;
         }
-        for (;;) {
+        if (m->deferring && f->deferred)
+                return do_deferred(f, tag, result);
+        int rc = push_deferred(f);
+        while (rc == 0) {
                 uint32_t done;
                 int n;
-                int rc = plat->ring_wait(f->ring, &done, &n);
-                if (rc) {
-                        m->lost = true;
-                        return rc;
-                }
-                if (done < TRANSFERS && f->requests[done].active && settle(f, done, n, result)) {
+                rc = plat->ring_wait(f->ring, &done, &n);
+                if (rc == 0 && done < TRANSFERS && f->requests[done].active &&
+                    settle(f, done, n, result)) {
                         f->requests[done].active = false;
                         *tag = done;
                         return 0;
                 }
         }
+        m->lost = true;
+        return rc;
 }
 
 static int file_grow(struct media *m, uint64_t bytes)

@@ -103,6 +103,9 @@ bool pool_recognize(int fd);
 
 /* Does the medium write while the caller does something else? */
 bool pool_overlaps(const struct pool *p);
+/* Between the two calls the caller is a thread of the program that will go on before its writes
+ * have ended: they are begun for it by whoever uses the pool next. */
+void pool_defer(struct pool *p, bool deferring);
 
 /* ---- reading --------------------------------------------------------------------------------- */
 

@@ -45,6 +45,7 @@ struct media {
         bool overlaps;         /* transfers go on by themselves  */
         bool copies;           /* a transfer is a copy in memory: nothing is waited for */
         bool lost;             /* transfers of unknown state: no more of them */
+        bool deferring;        /* the caller will not wait for what it begins now */
         char description[64];
 };
 /* Takes the descriptors over, also on failure. */

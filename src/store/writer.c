@@ -316,6 +316,11 @@ uint64_t writer_keep(struct pool *p, uint32_t bytes)
         return offset;
 }
 
+void pool_defer(struct pool *p, bool deferring)
+{
+        p->media->deferring = deferring;
+}
+
 int writer_drain(struct pool *p)
 {
         int rc = p->writer.open ? submit(p) : 0;
