@@ -165,15 +165,17 @@ void *belay_ptr(struct belay *b, const char *name);
  * registered buffers, a second mapping of the same pages). A region that is written so must be
  * marked with BELAY_UNTRACKED.
  *
- * System calls may write to regions at any time (read, recv, fread, stat, pipe, …) if the program
- * is linked with the shared library, which stands before libc for them. The archive does not, nor
- * does a library that is loaded later (a warning says so); and ioctl, aio, syscall(2) and streams
- * whose own buffer is in a region are left alone: while a version is flushed, and with the trackers
- * uffd and mprotect always, these may fail with EFAULT.
+ * System calls may write to regions at any time (read, recv, fread, stat, pipe, aio_read, …, also
+ * by syscall()) if the program is linked with the shared library, which stands before libc for
+ * them. The archive does not, nor does a library that is loaded later (a warning says so). What
+ * remains (ioctl, streams whose own buffer is in a region, …) may fail with EFAULT while a version
+ * is flushed, and with the trackers uffd and mprotect always: belay(3), under WHAT THE PROGRAM MAY
+ * DO MEANWHILE, has the list and what to do.
  *
  * So it is with what follows. The program may install handlers for SIGSEGV and SIGBUS: they hear
- * of its own faults. It may block the two: it is told so, and they stay open. madvise and mprotect
- * on a region count as writes to it; a checkpoint makes its pages readable and writable again. */
+ * of its own faults. It may block the two, by a mask or by the mask of a context: it is told so,
+ * and they stay open. madvise and mprotect on a region count as writes to it; a checkpoint makes
+ * its pages readable and writable again. */
 int belay_checkpoint(struct belay *b);
 
 /* A checkpoint in pieces, for programs whose regions become final at different times. belay_add

@@ -202,6 +202,9 @@ int track_protect(const struct plat_track *t, const void *p, uint64_t bytes, boo
 
 /* No libc, no errno, no locks: safe in a fault handler. Results are >= 0 or -errno. */
 long raw_call(long number, long a, long b, long c, long d, long e, long f);
+#if !defined(__x86_64__)
+extern long (*raw_syscall)(long number, ...); /* libc's; src/wrap/ puts its own before it */
+#endif
 long raw_futex_wait(const void *word, uint32_t expected, uint64_t timeout_ns);
 long raw_futex_wake(const void *word, int count);
 long raw_mprotect(uintptr_t p, uint64_t bytes, bool writable);

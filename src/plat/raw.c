@@ -9,6 +9,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#if !defined(__x86_64__)
+long (*raw_syscall)(long number, ...) = syscall;
+#endif
+
 long raw_call(long number, long a, long b, long c, long d, long e, long f)
 {
 #if defined(__x86_64__)
@@ -23,7 +27,7 @@ long raw_call(long number, long a, long b, long c, long d, long e, long f)
         return result;
 #else
         int kept = errno;
-        long result = syscall(number, a, b, c, d, e, f);
+        long result = raw_syscall(number, a, b, c, d, e, f);
         if (result == -1)
                 result = -errno;
         errno = kept;

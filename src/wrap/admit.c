@@ -12,8 +12,9 @@
  *   bounce   calls whose effect would be lost with the result (accept, waitpid, small reads …): the
  *            kernel writes to the stack, the result is copied in user mode, where faults work.
  *
- * Besides, calls that would take our faults or our protection away: wrap_sigaction.c,
- * wrap_sigmask.c, wrap_map.c.
+ * The same by number: wrap_syscall.c. Transfers by threads of libc: wrap_aio.c. Besides, calls that
+ * would take our faults or our protection away: wrap_sigaction.c, wrap_sigmask.c, wrap_context.c,
+ * wrap_map.c.
  *
  * Guarantees
  *  1. Without regions a wrapper costs one load and an indirect call.
@@ -25,8 +26,8 @@
  *     handler that writes to the unit this very thread is copying would wait for itself.
  *
  * Left alone: calls that write in user mode anyway (clock_gettime, fgets, getline, scanf: these
- * copy from the stream's own buffer); a stream whose own buffer is in a region; ioctl, io_uring,
- * aio and syscall(2). */
+ * copy from the stream's own buffer). What else is left alone, and what a program does about it, is
+ * listed in belay(3), docs/man/belay.3.scd. */
 #include "wrap/wrap_int.h"
 #include <dlfcn.h>
 #include <sys/syscall.h>
@@ -80,6 +81,9 @@ __attribute__((constructor)) static void find_all(void)
         for (enum next i = 0; i < NEXT_COUNT; i++)
                 (void)next_at(i);
         plat_before_libc = dlsym(RTLD_DEFAULT, "pread") == (void *)own_pread;
+#if !defined(__x86_64__)
+        raw_syscall = NEXT(syscall);
+#endif
         wrap_begin_handlers();
         wrap_unblock_inherited();
 }

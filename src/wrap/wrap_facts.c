@@ -137,6 +137,91 @@ int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *out)
         return r;
 }
 
+int getresuid(uid_t *real, uid_t *effective, uid_t *saved)
+{
+        uid_t local[3];
+        if (!wrap_active())
+                return NEXT(getresuid)(real, effective, saved);
+        int r = NEXT(getresuid)(&local[0], &local[1], &local[2]);
+        if (r)
+                return r;
+        *real = local[0];
+        *effective = local[1];
+        *saved = local[2];
+        return 0;
+}
+
+int getresgid(gid_t *real, gid_t *effective, gid_t *saved)
+{
+        gid_t local[3];
+        if (!wrap_active())
+                return NEXT(getresgid)(real, effective, saved);
+        int r = NEXT(getresgid)(&local[0], &local[1], &local[2]);
+        if (r)
+                return r;
+        *real = local[0];
+        *effective = local[1];
+        *saved = local[2];
+        return 0;
+}
+
+/* These two give the number of the error. */
+int pthread_getaffinity_np(pthread_t thread, size_t bytes, cpu_set_t *out)
+{
+        int r = NEXT(pthread_getaffinity_np)(thread, bytes, out);
+        for (int i = 0; r == EFAULT && i < WRAP_TRIES && wrap_force(out, bytes); i++)
+                r = NEXT(pthread_getaffinity_np)(thread, bytes, out);
+        return r;
+}
+
+int pthread_getname_np(pthread_t thread, char *name, size_t n)
+{
+        int r = NEXT(pthread_getname_np)(thread, name, n);
+        for (int i = 0; r == EFAULT && i < WRAP_TRIES && wrap_force(name, n); i++)
+                r = NEXT(pthread_getname_np)(thread, name, n);
+        return r;
+}
+
+/* ---- timers ------------------------------------------------------------------------------------
+ */
+
+int timer_gettime(timer_t timer, struct itimerspec *out)
+{
+        int r;
+        WRAP_REPEAT(r, NEXT(timer_gettime)(timer, out), wrap_force(out, sizeof(*out)));
+        return r;
+}
+
+int timerfd_gettime(int fd, struct itimerspec *out)
+{
+        int r;
+        WRAP_REPEAT(r, NEXT(timerfd_gettime)(fd, out), wrap_force(out, sizeof(*out)));
+        return r;
+}
+
+int timer_settime(timer_t timer, int flags, const struct itimerspec *restrict fresh,
+                  struct itimerspec *restrict old)
+{
+        struct itimerspec local;
+        if (!wrap_covers(old, sizeof(local)))
+                return NEXT(timer_settime)(timer, flags, fresh, old);
+        int r = NEXT(timer_settime)(timer, flags, fresh, &local);
+        if (r == 0)
+                *old = local;
+        return r;
+}
+
+int timerfd_settime(int fd, int flags, const struct itimerspec *fresh, struct itimerspec *old)
+{
+        struct itimerspec local;
+        if (!wrap_covers(old, sizeof(local)))
+                return NEXT(timerfd_settime)(fd, flags, fresh, old);
+        int r = NEXT(timerfd_settime)(fd, flags, fresh, &local);
+        if (r == 0)
+                *old = local;
+        return r;
+}
+
 int getitimer(__itimer_which_t which, struct itimerval *out)
 {
         int r;

@@ -3,12 +3,14 @@
 #define BELAY_WRAP_INT_H
 
 #include "mem/mem.h"
+#include <aio.h>
 #include <errno.h>
 #include <mqueue.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
@@ -21,15 +23,18 @@
 #include <sys/statfs.h>
 #include <sys/sysinfo.h>
 #include <sys/time.h>
+#include <sys/timerfd.h>
 #include <sys/times.h>
 #include <sys/uio.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
-/* Every name the library puts before libc's. scripts/wrapped_symbols.txt lists the same. */
+/* Every name the library puts before libc's, but for second names of the same function.
+ * scripts/wrapped_symbols.txt lists all. */
 /* clang-format off */
 #define WRAPPED(X) \
         X(read) X(pread) X(pread64) X(readv) X(preadv) X(preadv64) X(preadv2) X(preadv64v2) \
@@ -42,12 +47,17 @@
         X(uname) X(times) X(getrusage) X(wait) X(waitpid) X(wait4) X(waitid) \
         X(poll) X(ppoll) X(select) X(pselect) X(epoll_wait) X(epoll_pwait) X(epoll_pwait2) \
         X(nanosleep) X(clock_nanosleep) \
-        X(sigaction) X(signal) X(__sysv_signal) \
+        X(sigaction) X(signal) X(__sysv_signal) X(sigset) X(sigignore) \
         X(sigprocmask) X(pthread_sigmask) X(pthread_create) X(pthread_attr_setsigmask_np) X(sigsuspend) \
+        X(sigblock) X(sigsetmask) X(sighold) X(sigrelse) X(sigpause) \
+        X(setcontext) X(swapcontext) X(makecontext) \
+        X(posix_spawn) X(posix_spawnp) X(syscall) \
+        X(aio_read) X(aio_write) X(aio_fsync) X(aio_error) X(aio_return) X(aio_suspend) X(aio_cancel) X(lio_listio) \
         X(statfs) X(statfs64) X(fstatfs) X(fstatfs64) \
         X(getxattr) X(lgetxattr) X(fgetxattr) X(listxattr) X(llistxattr) X(flistxattr) \
         X(getrlimit) X(getrlimit64) X(prlimit) X(prlimit64) X(sysinfo) X(getgroups) \
-        X(sched_getaffinity) X(getitimer) X(setitimer) \
+        X(sched_getaffinity) X(pthread_getaffinity_np) X(pthread_getname_np) X(getresuid) X(getresgid) \
+        X(getitimer) X(setitimer) X(timer_gettime) X(timer_settime) X(timerfd_gettime) X(timerfd_settime) \
         X(sigpending) X(sigwaitinfo) X(sigtimedwait) \
         X(madvise) X(mprotect) X(pkey_mprotect) \
         X(__read_chk) X(__pread_chk) X(__pread64_chk) X(__recv_chk) X(__recvfrom_chk) \
@@ -107,6 +117,20 @@ bool wrap_admit_pages(void *p, size_t bytes);
 bool wrap_fetch(void *to, const void *from, size_t bytes);
 bool wrap_admit_vector(const struct iovec *iov, size_t count, bool force);
 
+/* Up to this much goes through the stack: a descriptor may be an eventfd, a terminal or a datagram
+ * socket, which forget what they could not deliver. Threads may have stacks of 16 KiB. */
+#define BOUNCE_BYTES 2048u
+
+/* recvmsg and recvmmsg by way of `next`. */
+typedef ssize_t receive_call(int fd, struct msghdr *m, int flags);
+typedef int receive_many_call(int fd, struct mmsghdr *list, unsigned n, int flags,
+                              struct timespec *timeout);
+ssize_t wrap_receive(receive_call *next, int fd, struct msghdr *m, int flags);
+int wrap_receive_many(receive_many_call *next, int fd, struct mmsghdr *list, unsigned n, int flags,
+                      struct timespec *timeout);
+/* madvise: the advice to give instead; pages that it drops count as written. */
+int wrap_advice(void *p, size_t bytes, int advice);
+
 /* A freeze of another thread may protect the buffer again between admission and the call: then the
  * kernel reports EFAULT, and nothing was transferred. More than a few freezes in a row cannot come
  * in between. */
@@ -122,12 +146,52 @@ bool wrap_admit_vector(const struct iovec *iov, size_t count, bool force);
                         (result) = (call);                                                         \
         } while (0)
 
+#if defined(__x86_64__)
+/* A function that calls before_<name> with the same arguments and jumps to what that returns: it
+ * finds the stack and the registers of arguments as they were. There may be any number of
+ * arguments, also on the stack; rax belongs to them. */
+#define WRAP_STUB(name)                                                                            \
+        __asm__(".pushsection .text\n"                                                             \
+                ".p2align 4\n"                                                                     \
+                ".globl " #name "\n"                                                               \
+                ".type " #name ", @function\n"                                                     \
+                "" #name ":\n"                                                                     \
+                ".cfi_startproc\n"                                                                 \
+                "endbr64\n"                                                                        \
+                "push %rdi\n"                                                                      \
+                "push %rsi\n"                                                                      \
+                "push %rdx\n"                                                                      \
+                "push %rcx\n"                                                                      \
+                "push %r8\n"                                                                       \
+                "push %r9\n"                                                                       \
+                "push %rax\n"                                                                      \
+                ".cfi_adjust_cfa_offset 56\n"                                                      \
+                "call before_" #name "\n"                                                          \
+                "mov %rax, %r11\n"                                                                 \
+                "pop %rax\n"                                                                       \
+                "pop %r9\n"                                                                        \
+                "pop %r8\n"                                                                        \
+                "pop %rcx\n"                                                                       \
+                "pop %rdx\n"                                                                       \
+                "pop %rsi\n"                                                                       \
+                "pop %rdi\n"                                                                       \
+                ".cfi_adjust_cfa_offset -56\n"                                                     \
+                "jmp *%r11\n"                                                                      \
+                ".cfi_endproc\n"                                                                   \
+                ".size " #name ", . - " #name "\n"                                                 \
+                ".popsection\n")
+#endif
+
 /* A set without the signals our faults need; NULL stays NULL. */
 const sigset_t *wrap_unblock(const sigset_t *set, sigset_t *room);
 /* Which of the two a set has, and a set with them put back. */
 enum { ASKED_SEGV = 1, ASKED_BUS = 2 };
 unsigned wrap_asked(const sigset_t *set);
 void wrap_restore(sigset_t *set, unsigned asked);
+/* The calling thread is taken to have asked for these too. */
+void wrap_ask(unsigned asked);
+/* rt_sigprocmask of the kernel: its sets have 8 bytes. */
+long wrap_kernel_sigmask(int how, const uint64_t *set, uint64_t *old);
 /* Under a name that nobody can stand before. */
 extern __typeof__(pread) own_pread;
 /* When the library is loaded. */

@@ -20,11 +20,15 @@ static bool drops(int advice)
 
 /* MADV_FREE lets the kernel drop pages whenever it likes, in the middle of a commit too. That may
  * be now. */
+int wrap_advice(void *p, size_t bytes, int advice)
+{
+        return drops(advice) && wrap_admit_pages(p, bytes) && advice == MADV_FREE ? MADV_DONTNEED
+                                                                                  : advice;
+}
+
 int madvise(void *p, size_t bytes, int advice)
 {
-        if (drops(advice) && wrap_admit_pages(p, bytes) && advice == MADV_FREE)
-                advice = MADV_DONTNEED;
-        return NEXT(madvise)(p, bytes, advice);
+        return NEXT(madvise)(p, bytes, wrap_advice(p, bytes, advice));
 }
 
 int mprotect(void *p, size_t bytes, int protection)

@@ -6,6 +6,8 @@
 #include "wrap/wrap_int.h"
 #include <sys/syscall.h>
 
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations" /* sigset, sigignore */
+
 static _Atomic uint8_t asked_in_handler[NSIG];
 
 static _Atomic bool begun;
@@ -101,6 +103,9 @@ static __sighandler_t set_handler(__typeof__(&signal) next, int number, __sighan
         return sigaction(number, &act, &old) < 0 ? SIG_ERR : old.sa_handler;
 }
 
+/* ---- as BSD and System V have it ---------------------------------------------------------------
+ */
+
 __sighandler_t signal(int number, __sighandler_t handler)
 {
         return set_handler(NEXT(signal), number, handler, SA_RESTART);
@@ -110,4 +115,39 @@ __sighandler_t signal(int number, __sighandler_t handler)
 __sighandler_t __sysv_signal(int number, __sighandler_t handler)
 {
         return set_handler(NEXT(__sysv_signal), number, handler, (int)SA_RESETHAND | SA_NODEFER);
+}
+
+/* Second names of the two. */
+__typeof__(signal) bsd_signal __attribute__((alias("signal"), copy(signal)));
+__typeof__(signal) ssignal __attribute__((alias("signal"), copy(signal)));
+__typeof__(__sysv_signal) sysv_signal __attribute__((alias("__sysv_signal"), copy(__sysv_signal)));
+
+/* Blocks the signal, or sets its handler and lets it through. */
+__sighandler_t sigset(int number, __sighandler_t handler)
+{
+        sigset_t one;
+        sigset_t before;
+        struct sigaction old;
+        struct sigaction act = {.sa_handler = handler};
+        bool hold = handler == SIG_HOLD;
+        if (!is_fault(number) || handler == SIG_ERR) {
+                __sighandler_t was = NEXT(sigset)(number, handler);
+                if (was != SIG_ERR && !hold)
+                        atomic_store(&asked_in_handler[number], 0);
+                return was;
+        }
+        (void)sigemptyset(&act.sa_mask);
+        (void)sigemptyset(&one);
+        (void)sigaddset(&one, number);
+        if (sigaction(number, hold ? NULL : &act, &old) < 0 ||
+            sigprocmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &one, &before) < 0)
+                return SIG_ERR;
+        return sigismember(&before, number) ? SIG_HOLD : old.sa_handler;
+}
+
+int sigignore(int number)
+{
+        struct sigaction act = {.sa_handler = SIG_IGN};
+        (void)sigemptyset(&act.sa_mask);
+        return sigaction(number, &act, NULL);
 }

@@ -2,10 +2,6 @@
 #include "wrap/wrap_int.h"
 #include <dirent.h>
 
-/* Up to this much goes through the stack: a descriptor may be an eventfd, a terminal or a datagram
- * socket, which forget what they could not deliver. Threads may have stacks of 16 KiB. */
-#define BOUNCE_BYTES 2048u
-
 static bool small(void *buf, size_t n)
 {
         return n <= BOUNCE_BYTES && wrap_covers(buf, n);
@@ -232,21 +228,55 @@ static bool admit_message(const struct msghdr *message, bool force)
         return ours;
 }
 
-ssize_t recvmsg(int fd, struct msghdr *m, int flags)
+/* The kernel delivers the name and the control data after the message itself, and gives a message
+ * up, or the control data without a word, where it cannot: both come by way of the stack. */
+struct extras {
+        uint8_t name[sizeof(struct sockaddr_storage)];
+        uint8_t control[BOUNCE_BYTES / 2];
+};
+
+static void extras_begin(struct extras *x, struct msghdr *m)
+{
+        if (m->msg_namelen <= sizeof(x->name) && wrap_covers(m->msg_name, m->msg_namelen))
+                m->msg_name = x->name;
+        if (m->msg_controllen <= sizeof(x->control) && m->msg_controllen > 0 &&
+            wrap_covers(m->msg_control, m->msg_controllen)) {
+                /* Of some kinds of control data the kernel leaves padding as it was. */
+                memcpy(x->control, m->msg_control, m->msg_controllen);
+                m->msg_control = x->control;
+        }
+}
+
+static void extras_end(const struct extras *x, const struct msghdr *used, struct msghdr *m)
+{
+        if (used->msg_name == x->name)
+                memcpy(m->msg_name, x->name, min_u64(used->msg_namelen, m->msg_namelen));
+        if (used->msg_control == x->control)
+                memcpy(m->msg_control, x->control,
+                       min_u64(used->msg_controllen, m->msg_controllen));
+        m->msg_namelen = used->msg_namelen;
+        m->msg_controllen = used->msg_controllen;
+        m->msg_flags = used->msg_flags;
+}
+
+ssize_t wrap_receive(receive_call *next, int fd, struct msghdr *m, int flags)
 {
         ssize_t r;
-        if (!wrap_active() || !m)
-                return NEXT(recvmsg)(fd, m, flags);
-        bool stack = wrap_covers(m, sizeof(*m));
-        struct msghdr local;
-        if (stack)
-                local = *m;
-        struct msghdr *used = stack ? &local : m;
-        (void)admit_message(used, false);
-        WRAP_REPEAT(r, NEXT(recvmsg)(fd, used, flags), admit_message(used, true));
-        if (stack && r >= 0)
-                *m = local;
+        struct msghdr used;
+        struct extras x;
+        if (!wrap_active() || !wrap_fetch(&used, m, sizeof(used)))
+                return next(fd, m, flags);
+        extras_begin(&x, &used);
+        (void)admit_message(&used, false);
+        WRAP_REPEAT(r, next(fd, &used, flags), admit_message(&used, true));
+        if (r >= 0)
+                extras_end(&x, &used, m);
         return r;
+}
+
+ssize_t recvmsg(int fd, struct msghdr *m, int flags)
+{
+        return wrap_receive(NEXT(recvmsg), fd, m, flags);
 }
 
 static bool admit_messages(struct mmsghdr *list, unsigned n, struct timespec *timeout, bool force)
@@ -260,15 +290,20 @@ static bool admit_messages(struct mmsghdr *list, unsigned n, struct timespec *ti
         return ours;
 }
 
-int recvmmsg(int fd, struct mmsghdr *list, unsigned n, int flags, struct timespec *timeout)
+int wrap_receive_many(receive_many_call *next, int fd, struct mmsghdr *list, unsigned n, int flags,
+                      struct timespec *timeout)
 {
         int r;
         if (!wrap_active())
-                return NEXT(recvmmsg)(fd, list, n, flags, timeout);
+                return next(fd, list, n, flags, timeout);
         (void)admit_messages(list, n, timeout, false);
-        WRAP_REPEAT(r, NEXT(recvmmsg)(fd, list, n, flags, timeout),
-                    admit_messages(list, n, timeout, true));
+        WRAP_REPEAT(r, next(fd, list, n, flags, timeout), admit_messages(list, n, timeout, true));
         return r;
+}
+
+int recvmmsg(int fd, struct mmsghdr *list, unsigned n, int flags, struct timespec *timeout)
+{
+        return wrap_receive_many(NEXT(recvmmsg), fd, list, n, flags, timeout);
 }
 
 /* ---- messages ----------------------------------------------------------------------------------

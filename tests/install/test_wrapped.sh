@@ -1,7 +1,8 @@
 #!/bin/bash
 # builds: normal
 # Do a program linked with the shared library, and a library that knows nothing of Belay, read into
-# regions while a commit runs? And does the program keep its handlers and masks without losing ours?
+# regions while a commit runs, by syscall() and aio too? And does the program keep its handlers, masks
+# and contexts without losing ours?
 set -euo pipefail
 cd "$TMPDIR"
 
@@ -16,7 +17,9 @@ long other_read(int fd, void *p, unsigned long n)
 TEXT
 
 cat >program.c <<'TEXT'
+#include <aio.h>
 #include <belay/belay.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -25,6 +28,8 @@ cat >program.c <<'TEXT'
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #define BYTES  (32u << 20)
@@ -86,12 +91,31 @@ int main(int argc, char **argv) /* POOL TRACKER COPY_BUFFER */
         CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
         CHECK(send(pair[0], data, LENGTH, 0) == LENGTH);
         CHECK(recv(pair[1], p, length, MSG_WAITALL) == LENGTH && memcmp(p, data, LENGTH) == 0);
+        p = r + (18u << 20);
+        CHECK(syscall(SYS_pread64, fd, p, length, 0) == LENGTH && memcmp(p, data, LENGTH) == 0);
+        p = r + (16u << 20);
+        struct aiocb a = {.aio_fildes = fd, .aio_buf = p, .aio_nbytes = length};
+        const struct aiocb *list[] = {&a};
+        CHECK(aio_read(&a) == 0);
+        while (aio_error(&a) == EINPROGRESS)
+                aio_suspend(list, 1, NULL);
+        CHECK(aio_return(&a) == LENGTH && memcmp(p, data, LENGTH) == 0);
 
         sigset_t all;
         sigfillset(&all);
         CHECK(signal(SIGSEGV, stop) == SIG_DFL && signal(SIGBUS, stop) == SIG_DFL);
         CHECK(pthread_sigmask(SIG_BLOCK, &all, NULL) == 0);
         memset(r + (22u << 20), 1, LENGTH);
+        volatile int entered = 0;
+        ucontext_t context;
+        CHECK(getcontext(&context) == 0);
+        if (++entered == 1) {
+                sigfillset(&context.uc_sigmask);
+                setcontext(&context);
+        }
+        r[14u << 20] = 1;
+        sigsetmask(-1);
+        r[12u << 20] = 1;
         CHECK(madvise(r + (20u << 20), 1 << 20, MADV_DONTNEED) == 0);
 
         CHECK(belay_status(b, 0, &s) == 0 && s.state == BELAY_FLUSHING);
@@ -134,7 +158,7 @@ export LD_LIBRARY_PATH=$TEST_LIB:$TMPDIR
 build() { # OUTPUT FLAGS...
         local output=$1
         shift
-        cc "$@" program.c -o "$output" "-I$TEST_SRC/include" "-L$TEST_LIB" -lbelay -L. -lother
+        cc -Wno-deprecated-declarations "$@" program.c -o "$output" "-I$TEST_SRC/include" "-L$TEST_LIB" -lbelay -L. -lother
 }
 build plain -O0
 build fortified -O2 -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
@@ -157,4 +181,4 @@ warns() { # COUNT LIBRARIES...
 warns 0 -lbelay
 warns 1 -lc -lbelay
 warns 1 -l:libbelay.a -lpthread -ldl
-echo "read, fread, recv, handlers and masks work in the program, read in a library"
+echo "read, fread, recv, syscall, aio, handlers, masks and contexts work in the program, read in a library"
