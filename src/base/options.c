@@ -359,7 +359,7 @@ static int trimmed(const char *begin, const char *end, char *buf, size_t bytes)
         size_t n = (size_t)(end - begin);
         if (n >= bytes || memchr(begin, '\0', n))
                 return -1;
-        memcpy(buf, begin, n);
+        memmove(buf, begin, n); /* buf may be where it begins */
         buf[n] = '\0';
         return 0;
 }
@@ -377,9 +377,9 @@ static int set_line(struct options *o, const char *begin, const char *end, const
                 return err_set(-EINVAL, "%s: '%s' is not of the form key = value", origin,
                                printable(line, shown, sizeof(shown)));
         char key[64];
-        char value[OPTION_TEXT_BYTES];
+        char *value = equals + 1;
         if (trimmed(line, equals, key, sizeof(key)) ||
-            trimmed(equals + 1, line + strlen(line), value, sizeof(value)))
+            trimmed(value, line + strlen(line), value, OPTION_TEXT_BYTES))
                 return err_set(-EINVAL, "%s: '%s' is too long", origin,
                                printable(line, shown, sizeof(shown)));
         return set_from(o, key, value, origin, SOURCE_FILE);

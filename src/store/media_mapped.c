@@ -120,17 +120,17 @@ static int mapped_close(struct media *m)
 /* Every byte is written back as it is: zeros into holes, which then have a place. */
 static int rewrite(struct media *m)
 {
-        uint8_t buf[16 * SLOT_BYTES];
-        for (uint64_t at = 0; at < m->bytes;) {
-                size_t n = (size_t)min_u64(sizeof(buf), m->bytes - at);
-                int rc = media_read_now(m, buf, n, at);
+        uint64_t room = 16 * SLOT_BYTES;
+        uint8_t *buf = budget_alloc(m->budget, room, "a buffer");
+        int rc = buf ? 0 : -ENOMEM;
+        for (uint64_t at = 0; at < m->bytes && rc == 0; at += room) {
+                size_t n = (size_t)min_u64(room, m->bytes - at);
+                rc = media_read_now(m, buf, n, at);
                 if (rc == 0)
                         rc = plat_write_full(m->fd, buf, n, at);
-                if (rc)
-                        return rc;
-                at += n;
         }
-        return 0;
+        budget_free(m->budget, buf);
+        return rc;
 }
 
 static int mapped_back(struct media *m)

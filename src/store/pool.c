@@ -36,23 +36,26 @@ struct place {
  * name. */
 static int place_open(const char *path, struct place *out)
 {
-        char parent[4096];
         char label[200];
         label_path(path, label, sizeof(label));
         const char *slash = strrchr(path, '/');
         size_t n = slash ? (size_t)(slash - path) : 0;
-        if (strlen(path) >= sizeof(parent))
+        size_t most = sizeof(((struct pool *)NULL)->path) - 1;
+        if (strlen(path) > most)
                 return err_set(-ENAMETOOLONG, "the path of the pool is longer than %zu bytes",
-                               sizeof(parent) - 1);
-        memcpy(parent, path, n);
-        parent[n] = '\0';
-        const char *dir = !slash ? "." : n == 0 ? "/" : parent;
+                               most);
         out->name = slash ? slash + 1 : path;
         if (out->name[0] == '\0' || strcmp(out->name, ".") == 0 || strcmp(out->name, "..") == 0)
                 return err_set(-EISDIR, "the path of the pool '%s' names a directory", label);
+        char *parent = plat->alloc(n + 1);
+        if (!parent)
+                return err_set(-ENOMEM, "no memory for the path of the pool '%s'", label);
+        memcpy(parent, path, n);
+        const char *dir = !slash ? "." : n == 0 ? "/" : parent;
         out->dir = plat->openat(PLAT_CWD, dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
         if (out->dir == -EACCES) /* a directory that may be searched but not listed */
                 out->dir = plat->openat(PLAT_CWD, dir, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+        plat->release(parent);
         if (out->dir < 0)
                 return err_set(out->dir, "directory of pool '%s': %s", label, code_text(out->dir));
         return 0;
@@ -72,16 +75,22 @@ static int open_error(const char *path, int rc)
 
 static int write_first(int fd)
 {
-        struct superblock s = {.generation = 1,
-                               .pool_bytes = FIRST_SLOT * SLOT_BYTES,
-                               .next_version = 1,
-                               .created_ns = plat->wall_ns()};
-        int rc = plat->random(s.pool_id, sizeof(s.pool_id));
-        if (rc)
-                return rc;
-        uint8_t buf[FIRST_SLOT * SLOT_BYTES] = {0};
-        superblock_encode(&s, buf);
-        rc = plat_write_full(fd, buf, sizeof(buf), 0);
+        struct first { /* too large for a stack */
+                struct superblock s;
+                uint8_t slots[FIRST_SLOT * SLOT_BYTES];
+        } *f = plat->alloc(sizeof(*f));
+        if (!f)
+                return -ENOMEM;
+        f->s = (struct superblock){.generation = 1,
+                                   .pool_bytes = sizeof(f->slots),
+                                   .next_version = 1,
+                                   .created_ns = plat->wall_ns()};
+        int rc = plat->random(f->s.pool_id, sizeof(f->s.pool_id));
+        if (rc == 0) {
+                superblock_encode(&f->s, f->slots);
+                rc = plat_write_full(fd, f->slots, sizeof(f->slots), 0);
+        }
+        plat->release(f);
         return rc ? rc : plat->fsync(fd);
 }
 
@@ -276,10 +285,12 @@ int superblocks_read(struct pool *p, struct superblock *out, uint32_t *at)
 {
         bool found = false;
         int worst = BELAY_E_FORMAT;
+        /* Both too large for a stack. */
+        uint8_t *buf = p->scratch;
+        struct superblock *s = (void *)(p->scratch + SUPER_BYTES);
         for (uint32_t i = 0; i < 2; i++) {
-                uint8_t buf[SUPER_BYTES] = {0};
-                struct superblock s;
-                int rc = media_read_now(p->media, buf, sizeof(buf), (uint64_t)i * SUPER_BYTES);
+                memset(buf, 0, SUPER_BYTES);
+                int rc = media_read_now(p->media, buf, SUPER_BYTES, (uint64_t)i * SUPER_BYTES);
                 if (rc) { /* the file is long enough, so this is no end of it */
                         /* It may be the newer one, and readable the next time. Going on with the
                          * other would let versions be overwritten that are not lost. */
@@ -289,7 +300,7 @@ int superblocks_read(struct pool *p, struct superblock *out, uint32_t *at)
                                 return code;
                         worst = rc;
                 } else {
-                        rc = superblock_decode(buf, &s);
+                        rc = superblock_decode(buf, s);
                 }
                 bool marked = memcmp(buf, "BLYSUPER", 8) == 0;
                 snprintf(p->super_state[i], sizeof(p->super_state[i]), "%s", rc ? err_text() : "");
@@ -297,8 +308,8 @@ int superblocks_read(struct pool *p, struct superblock *out, uint32_t *at)
                         return err_wrap(rc, "pool '%s'", p->label);
                 if (rc == BELAY_E_DATA && marked)
                         worst = rc;
-                if (rc == 0 && (!found || s.generation > out->generation)) {
-                        *out = s;
+                if (rc == 0 && (!found || s->generation > out->generation)) {
+                        *out = *s;
                         *at = i;
                         found = true;
                 }
