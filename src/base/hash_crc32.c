@@ -1,15 +1,14 @@
 /* hash_crc32.c: CRC-32 (ISO 3309, as in zlib), sixteen bytes at a time: table k holds what a byte
  * does to the remainder from k bytes further back. */
 #include "base/base_int.h"
-#include <stdatomic.h>
+#include <pthread.h>
 
 #define POLYNOMIAL 0xedb88320u
 #define STRIDE     16u
 
 static uint32_t table[STRIDE][256];
-static _Atomic bool made;
+static pthread_once_t made = PTHREAD_ONCE_INIT;
 
-/* Two threads that both find nothing write the same. */
 static void make_table(void)
 {
         for (uint32_t i = 0; i < 256; i++) {
@@ -21,7 +20,6 @@ static void make_table(void)
         for (uint32_t k = 1; k < STRIDE; k++)
                 for (uint32_t i = 0; i < 256; i++)
                         table[k][i] = table[k - 1][i] >> 8 ^ table[0][table[k - 1][i] & 255];
-        atomic_store_explicit(&made, true, memory_order_release);
 }
 
 /* What the four bytes of v do, `back` bytes before the end of a stride. */
@@ -33,8 +31,7 @@ static inline uint32_t four(uint32_t v, unsigned back)
 
 uint32_t hash_crc32(const void *data, size_t bytes)
 {
-        if (!atomic_load_explicit(&made, memory_order_acquire))
-                make_table();
+        (void)pthread_once(&made, make_table);
         const uint8_t *p = data;
         uint32_t c = ~UINT32_C(0);
         for (; bytes >= STRIDE; bytes -= STRIDE, p += STRIDE)

@@ -25,7 +25,10 @@ static int begin_version(struct engine *e)
         early_interval(e);
         if (rc == 0 && !e->early.draft)
                 rc = draft_begin(e->pool, &e->draft);
-        return rc ? epoch_failed(e, rc) : 0;
+        if (rc)
+                return epoch_failed(e, rc);
+        epoch_list(e); /* with the option replace there are none now */
+        return 0;
 }
 
 static int part_room(struct engine *e, uint32_t count)
@@ -55,7 +58,7 @@ static int capture_part(struct engine *e, bool last)
                 epoch_begin(e, number);
                 return 0;
         }
-        e->last = (struct version_status){.version = number, .state = STATE_FLUSHING};
+        epoch_last(e, number, STATE_FLUSHING);
         rc = epoch_commit(e);
         e->blocked_ns += plat->now_ns() - e->frozen_ns;
         epoch_settle(e, rc);
@@ -148,10 +151,7 @@ int engine_begin(struct engine *e)
         rc = begin_version(e);
         if (rc)
                 return rc;
-        pthread_mutex_lock(&e->lock);
-        e->last =
-                (struct version_status){.version = draft_number(e->draft), .state = STATE_FLUSHING};
-        pthread_mutex_unlock(&e->lock);
+        epoch_last(e, draft_number(e->draft), STATE_FLUSHING);
         e->open = true;
         return 0;
 }
@@ -205,8 +205,8 @@ int engine_abort(struct engine *e)
         draft_abort(&e->draft);
         epoch_forget(e, false);
         e->open = false;
+        epoch_last(e, 0, STATE_NONE);
         pthread_mutex_lock(&e->lock);
-        e->last = (struct version_status){.state = STATE_NONE};
         early_begin(e);
         pthread_mutex_unlock(&e->lock);
         return 0;

@@ -64,6 +64,8 @@ struct engine {
         bool helping;             /* … and is doing so                */
         plat_thread thread;
         struct version_status last;
+        uint64_t listed[MAX_VERSIONS]; /* numbers of the versions that the pool has */
+        uint32_t listed_count;
         struct epoch_stats stats;
         uint64_t published, failed, total_written;
         struct pool_info info;
@@ -125,6 +127,9 @@ void epoch_begin(struct engine *e, uint64_t version);
 /* From frozen to captured, and to published if it was the last part, or failed. Runs in the
  * flusher, or in the caller with policy sync. */
 int epoch_commit(struct engine *e);
+/* What any thread may ask for: which versions the pool has, and the state of the last one. */
+void epoch_list(struct engine *e);
+void epoch_last(struct engine *e, uint64_t version, enum version_state state);
 /* Makes the outcome visible. */
 void epoch_settle(struct engine *e, int rc);
 /* The version came to nothing in the freeze or before it; returns the code for the caller. */

@@ -10,8 +10,10 @@
  * no draft unless `open`.
  *  2. FLUSHING: the draft, the plan and the units belong to the flusher; the program only runs the
  * fault handler. Regions do not change: engine_release waits for IDLE.
- *  3. The lock protects `committing`, `last`, `stats` and the totals. It is never held during I/O,
- * and the flusher takes it only when no program thread can be waiting for a unit.
+ *  3. The lock protects `committing`, `last`, `listed`, `stats` and the totals. It is never held
+ * during I/O, and the flusher takes it only when no program thread can be waiting for a unit. Any
+ * thread may ask for the state of a version: it looks at `last` and `listed`, never at the pool,
+ * which belongs to whoever commits.
  *  4. A version may be captured in parts: FLUSHING and IDLE take turns, with a draft in between,
  * until the last part is sealed. `open` says so.
  *  5. A failed commit leaves all its units dirty: the next version is complete.
@@ -133,11 +135,43 @@ int epoch_commit(struct engine *e)
         return rc;
 }
 
+/* The lock is held, and the pool is the caller's. */
+static void list_versions(struct engine *e)
+{
+        e->listed_count = pool_version_count(e->pool);
+        for (uint32_t i = 0; i < e->listed_count; i++)
+                e->listed[i] = pool_version(e->pool, i)->number;
+}
+
+/* The lock is held. */
+static bool is_listed(const struct engine *e, uint64_t version)
+{
+        for (uint32_t i = 0; i < e->listed_count; i++)
+                if (e->listed[i] == version)
+                        return true;
+        return false;
+}
+
+void epoch_list(struct engine *e)
+{
+        pthread_mutex_lock(&e->lock);
+        list_versions(e);
+        pthread_mutex_unlock(&e->lock);
+}
+
+void epoch_last(struct engine *e, uint64_t version, enum version_state state)
+{
+        pthread_mutex_lock(&e->lock);
+        e->last = (struct version_status){.version = version, .state = state};
+        pthread_mutex_unlock(&e->lock);
+}
+
 void epoch_settle(struct engine *e, int rc)
 {
         struct pool_info info;
         pool_info(e->pool, &info);
         pthread_mutex_lock(&e->lock);
+        list_versions(e);
         if (rc || e->last_part)
                 e->last.state = rc ? STATE_FAILED : STATE_PUBLISHED;
         e->last.code = rc;
@@ -302,7 +336,7 @@ int epoch_failed(struct engine *e, int rc)
         }
         draft_abort(&e->draft);
         epoch_forget(e, false);
-        e->last.version = 0;
+        epoch_last(e, 0, STATE_NONE);
         epoch_settle(e, rc);
         return rc;
 }
@@ -322,15 +356,14 @@ int engine_wait(struct engine *e, uint64_t version, uint64_t timeout_ns)
         while (rc == 0 && e->committing && (version == 0 || version == e->last.version))
                 rc = wait_changed(e, until_ns);
         struct version_status last = e->last;
-        bool idle = !e->committing;
+        bool listed = is_listed(e, version);
         pthread_mutex_unlock(&e->lock);
         if (rc == -ETIMEDOUT)
                 return err_set(rc, "version %llu is still being flushed",
                                (unsigned long long)last.version);
         if (last.state == STATE_FAILED && (version == 0 || version == last.version))
                 return err_restore(last.code, last.text);
-        /* Any other version is older than the one being flushed. */
-        if (version && version != last.version && idle && !pool_find_version(e->pool, version))
+        if (version && version != last.version && !listed)
                 return err_set(-ENOENT, "there is no version %llu", (unsigned long long)version);
         return rc;
 }
@@ -338,15 +371,14 @@ int engine_wait(struct engine *e, uint64_t version, uint64_t timeout_ns)
 void engine_status(struct engine *e, uint64_t version, struct version_status *out)
 {
         pthread_mutex_lock(&e->lock);
-        *out = e->last;
-        bool other = version && version != e->last.version;
-        bool idle = !e->committing;
+        if (version == 0 || version == e->last.version)
+                *out = e->last;
+        else
+                *out = (struct version_status){.version = version, .state = STATE_PUBLISHED};
+        /* Newer ones may have taken its place. */
+        if (out->state == STATE_PUBLISHED && !is_listed(e, out->version))
+                out->state = STATE_NONE;
         pthread_mutex_unlock(&e->lock);
-        if (other)
-                *out = (struct version_status){.version = version,
-                                               .state = idle && pool_find_version(e->pool, version)
-                                                                ? STATE_PUBLISHED
-                                                                : STATE_NONE};
 }
 
 void engine_stats(struct engine *e, struct epoch_stats *last, uint64_t *published, uint64_t *failed,
@@ -442,6 +474,7 @@ int engine_new(const struct engine_options *o, struct pool *pool, struct regions
                 return rc;
         }
         pool_info(pool, &e->info);
+        epoch_list(e);
         *out = e;
         return 0;
 }
