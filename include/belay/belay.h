@@ -218,7 +218,8 @@ struct belay_status {
         int code;
         char text[512];
 };
-/* State of a version (0: the last one). Thread-safe. */
+/* State of a version (0: the last one); those before it are known while it is flushed. Thread-safe.
+ */
 int belay_status(struct belay *b, uint64_t version, struct belay_status *out);
 /* Number of the version last frozen or restored in this context, 0 if none. One thread at a
  * time. */
@@ -304,8 +305,8 @@ struct belay_stats {
 };
 int belay_stats(struct belay *b, struct belay_stats *out); /* One thread at a time. */
 
-/* Text and code of the last failed call in this thread. Valid until the next failing call in this
- * thread. */
+/* Text and code of the last failed call in this thread; "" and 0 if none has failed. A call that
+ * succeeds leaves them alone. The text is valid until the next failing call in this thread. */
 const char *belay_error(void);
 int belay_error_code(void);
 /* A few words for a code. Thread-safe. */
@@ -318,8 +319,12 @@ enum belay_log_level {
         BELAY_LOG_DEBUG = 3
 };
 typedef void (*belay_log_fn)(void *arg, enum belay_log_level level, const char *text);
-/* Where messages of all contexts go; NULL (the default) discards them. The function may be called
- * from any thread that is inside a belay call and must not call belay. Thread-safe. */
+/* Where messages of all contexts go; NULL (the default) discards them. The function is called in
+ * threads of the program only, from inside a belay call, and must not call belay. What is to be
+ * said about a version that is flushed in the background waits for the next call on the context (8
+ * KiB of messages at most; then they are counted): belay_wait tells why a version failed,
+ * belay_close whatever is left; belay_status and belay_get, which any thread may call, tell
+ * nothing. A function that is replaced may still be running in another thread. Thread-safe. */
 void belay_log_sink(belay_log_fn fn, void *arg, enum belay_log_level most);
 
 /* Version of the library at run time, as "0.1.0". Thread-safe. */

@@ -87,13 +87,21 @@ void triggers_undo(struct belay *b);
  * file. */
 void triggers_settle(struct belay *b);
 
-/* context.c: a checkpoint of one region. */
+/* context.c: the end of every public call that can fail. A failure becomes the error that the
+ * program sees; a success leaves that one as it was. Then the flusher's messages go to the sink;
+ * `b` may be NULL: there are none then, or the call is one that any thread may make. */
+int call_end(struct belay *b, int rc);
+void *call_end_pointer(struct belay *b, void *p);
+
+/* A checkpoint of all regions, or of one. */
 int context_checkpoint(struct belay *b, struct region *only);
 int context_check(const struct belay *b);
 void context_stats(struct belay *b, struct belay_stats *out);
 
 /* registry.c: -ENOENT with a text if there is no such region. */
 int registry_find(struct belay *b, const char *name, struct region **out);
+/* The public description as an internal one; shape and type are checked when it is registered. */
+int registry_describe(const struct belay *b, const struct belay_desc *in, struct region_desc *out);
 
 #pragma GCC visibility pop
 

@@ -42,7 +42,7 @@ int config_load(struct options *o)
         return rc ? rc : options_set_environment(o);
 }
 
-int belay_config_new(struct belay_config **out)
+static int new_config(struct belay_config **out)
 {
         struct belay_config *c = plat->alloc(sizeof(*c));
         if (!c)
@@ -56,11 +56,17 @@ int belay_config_new(struct belay_config **out)
         return 0;
 }
 
+int belay_config_new(struct belay_config **out)
+{
+        return call_end(NULL, new_config(out));
+}
+
 int belay_config_set(struct belay_config *config, const char *key, const char *value)
 {
-        if (!config || !key || !value)
-                return err_set(-EINVAL, "belay_config_set: an argument is NULL");
-        return options_set(&config->options, key, value, SOURCE_SETTER);
+        int rc = !config || !key || !value
+                         ? err_set(-EINVAL, "belay_config_set: an argument is NULL")
+                         : options_set(&config->options, key, value, SOURCE_SETTER);
+        return call_end(NULL, rc);
 }
 
 void belay_config_delete(struct belay_config **config)

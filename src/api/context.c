@@ -12,6 +12,21 @@ int context_check(const struct belay *b)
                  : err_set(-EINVAL, "the context is NULL; did belay_open fail?");
 }
 
+int call_end(struct belay *b, int rc)
+{
+        if (rc < 0)
+                err_show();
+        if (b)
+                engine_messages(b->engine);
+        return rc;
+}
+
+void *call_end_pointer(struct belay *b, void *p)
+{
+        (void)call_end(b, p ? 0 : -1);
+        return p;
+}
+
 static int open_pool(struct belay *b)
 {
         const uint64_t *n = b->options.number;
@@ -55,7 +70,7 @@ static int open_engine(struct belay *b)
         return engine_new(&o, b->pool, &b->regions, &b->engine);
 }
 
-int belay_open(const struct belay_config *config, struct belay **out)
+static int open_context(const struct belay_config *config, struct belay **out)
 {
         if (!out)
                 return err_set(-EINVAL, "belay_open: there is no place for the context");
@@ -90,7 +105,12 @@ int belay_open(const struct belay_config *config, struct belay **out)
         return 0;
 }
 
-int belay_close(struct belay **b)
+int belay_open(const struct belay_config *config, struct belay **out)
+{
+        return call_end(NULL, open_context(config, out));
+}
+
+static int close_context(struct belay **b)
 {
         if (!b || !*b)
                 return 0;
@@ -109,12 +129,19 @@ int belay_close(struct belay **b)
         return rc;
 }
 
+int belay_close(struct belay **b)
+{
+        return call_end(NULL, close_context(b));
+}
+
 int belay_get(struct belay *b, const char *key, char *value, size_t bytes)
 {
         int rc = context_check(b);
         if (rc == 0 && (!key || !value))
                 rc = err_set(-EINVAL, "belay_get: an argument is NULL");
-        return rc ? rc : options_get(&b->options, key, value, bytes);
+        if (rc == 0)
+                rc = options_get(&b->options, key, value, bytes);
+        return call_end(NULL, rc);
 }
 
 /* May a version be begun? What came from a damaged one is not to be published. */
@@ -142,20 +169,20 @@ int context_checkpoint(struct belay *b, struct region *only)
 
 int belay_checkpoint(struct belay *b)
 {
-        return context_checkpoint(b, NULL);
+        return call_end(b, context_checkpoint(b, NULL));
 }
 
 int belay_begin(struct belay *b)
 {
         int rc = check_begin(b);
         if (rc)
-                return rc;
+                return call_end(b, rc);
         uint64_t began_ns = triggers_begin(b);
         rc = engine_begin(b->engine);
         b->blocked_ns = plat->now_ns() - began_ns;
         if (rc)
                 triggers_end(b, began_ns, rc);
-        return rc;
+        return call_end(b, rc);
 }
 
 int belay_add(struct belay *b, const char *name)
@@ -163,11 +190,11 @@ int belay_add(struct belay *b, const char *name)
         struct region *r;
         int rc = registry_find(b, name, &r);
         if (rc)
-                return rc;
+                return call_end(b, rc);
         uint64_t began_ns = plat->now_ns();
         rc = engine_add(b->engine, r);
         b->blocked_ns += plat->now_ns() - began_ns;
-        return rc;
+        return call_end(b, rc);
 }
 
 int belay_end(struct belay *b)
@@ -176,11 +203,11 @@ int belay_end(struct belay *b)
         if (rc == 0)
                 rc = engine_begun(b->engine);
         if (rc)
-                return rc;
+                return call_end(b, rc);
         uint64_t began_ns = plat->now_ns() - b->blocked_ns;
         rc = engine_end(b->engine, &b->version);
         triggers_end(b, began_ns, rc);
-        return rc;
+        return call_end(b, rc);
 }
 
 int belay_abort(struct belay *b)
@@ -190,27 +217,27 @@ int belay_abort(struct belay *b)
                 rc = engine_abort(b->engine);
         if (rc == 0)
                 triggers_undo(b);
-        return rc;
+        return call_end(b, rc);
 }
 
 int belay_wait(struct belay *b, uint64_t version, uint64_t timeout_ms)
 {
         int rc = context_check(b);
         uint64_t ns = timeout_ms > UINT64_MAX / 1000000u ? UINT64_MAX : timeout_ms * 1000000u;
-        if (rc)
-                return rc;
-        rc = engine_wait(b->engine, version, ns);
-        triggers_settle(b);
-        return rc;
+        if (rc == 0) {
+                rc = engine_wait(b->engine, version, ns);
+                triggers_settle(b);
+        }
+        return call_end(b, rc);
 }
 
 int belay_status(struct belay *b, uint64_t version, struct belay_status *out)
 {
         int rc = context_check(b);
+        if (rc == 0 && (!out || out->size != sizeof(*out)))
+                rc = err_set(-EINVAL, "belay_status: size is not that of this library's status");
         if (rc)
-                return rc;
-        if (!out || out->size != sizeof(*out))
-                return err_set(-EINVAL, "belay_status: size is not that of this library's status");
+                return call_end(NULL, rc);
         struct version_status s;
         engine_status(b->engine, version, &s);
         *out = (struct belay_status){.size = sizeof(*out),
@@ -274,7 +301,7 @@ static int restore(struct belay *b, struct restore_request *q)
         return rc;
 }
 
-int belay_restart_version(struct belay *b, uint64_t version, uint32_t flags)
+static int restart(struct belay *b, uint64_t version, uint32_t flags)
 {
         int rc = context_check(b);
         if (rc)
@@ -309,21 +336,26 @@ int belay_restart_version(struct belay *b, uint64_t version, uint32_t flags)
         return rc;
 }
 
+int belay_restart_version(struct belay *b, uint64_t version, uint32_t flags)
+{
+        return call_end(b, restart(b, version, flags));
+}
+
 int belay_restart(struct belay *b)
 {
-        return belay_restart_version(b, 0, 0);
+        return call_end(b, restart(b, 0, 0));
 }
 
 int belay_restart_report(struct belay *b, struct belay_report *out)
 {
         int rc = context_check(b);
+        if (rc == 0 && (!out || out->size != sizeof(*out)))
+                rc = err_set(-EINVAL,
+                             "belay_restart_report: size is not that of this library's report");
+        if (rc == 0 && !b->matched)
+                rc = err_set(-ENOENT, "no restart has compared a version with the regions yet");
         if (rc)
-                return rc;
-        if (!out || out->size != sizeof(*out))
-                return err_set(-EINVAL,
-                               "belay_restart_report: size is not that of this library's report");
-        if (!b->matched)
-                return err_set(-ENOENT, "no restart has compared a version with the regions yet");
+                return call_end(b, rc);
         const struct match *m = &b->match;
         *out = (struct belay_report){
                 .size = sizeof(*out),
@@ -394,24 +426,23 @@ void context_stats(struct belay *b, struct belay_stats *out)
 int belay_stats(struct belay *b, struct belay_stats *out)
 {
         int rc = context_check(b);
+        if (rc == 0 && (!out || out->size != sizeof(*out)))
+                rc = err_set(-EINVAL, "belay_stats: size is not that of this library's statistics");
         if (rc)
-                return rc;
-        if (!out || out->size != sizeof(*out))
-                return err_set(-EINVAL,
-                               "belay_stats: size is not that of this library's statistics");
+                return call_end(b, rc);
         triggers_settle(b);
         context_stats(b, out);
-        return 0;
+        return call_end(b, 0);
 }
 
 const char *belay_error(void)
 {
-        return err_text();
+        return err_shown()->text;
 }
 
 int belay_error_code(void)
 {
-        return err_code();
+        return err_shown()->code;
 }
 
 const char *belay_code_text(int code)

@@ -77,6 +77,8 @@ static int add_variable(uint64_t id, const char *name)
 
 static uint64_t id_of(const char *varname)
 {
+        if (!varname)
+                (void)err_set(-EINVAL, "genid: the name of the variable is NULL");
         if (!varname || name_check(varname))
                 return 0;
         uint64_t id = hash_name(varname);
@@ -173,7 +175,8 @@ static void *allocate(uint64_t id, const struct belay_desc *shape, int persisten
 void *nvalloc(uint64_t id, size_t size, int persistent)
 {
         struct belay_desc d = {.type = BELAY_U8, .ndims = 1, .dims = {size}};
-        return allocate(id, &d, persistent);
+        void *p = allocate(id, &d, persistent);
+        return call_end_pointer(context, p);
 }
 
 /* Fortran's first dimension varies fastest. */
@@ -198,17 +201,19 @@ void *nv2dalloc(uint64_t dim1, uint64_t dim2)
         uint64_t id = id_of(name);
         void *p = id ? allocate_matrix(id, dim1, dim2, sizeof(double), 1) : NULL;
         matrices += p != NULL;
-        return p;
+        return call_end_pointer(context, p);
 }
 
 int nvattach(uint64_t id, void *src, size_t size)
 {
         char name[BELAY_MAX_NAME + 1];
         int rc = name_of(id, name);
-        return rc ? rc : belay_attach(context, name, BELAY_U8, size, src);
+        if (rc == 0)
+                rc = belay_attach(context, name, BELAY_U8, size, src);
+        return call_end(context, rc);
 }
 
-void *nvrealloc(uint64_t id, void *src, size_t size)
+static void *change_size(uint64_t id, void *src, size_t size)
 {
         char name[BELAY_MAX_NAME + 1];
         struct region *r;
@@ -229,7 +234,13 @@ void *nvrealloc(uint64_t id, void *src, size_t size)
         return belay_resize(context, name, size / row);
 }
 
-int nvdelete(uint64_t id)
+void *nvrealloc(uint64_t id, void *src, size_t size)
+{
+        void *p = change_size(id, src, size);
+        return call_end_pointer(context, p);
+}
+
+static int delete_variable(uint64_t id)
 {
         char name[BELAY_MAX_NAME + 1];
         struct region *r;
@@ -242,9 +253,16 @@ int nvdelete(uint64_t id)
         return r->owned ? belay_free(context, name) : belay_detach(context, name);
 }
 
+int nvdelete(uint64_t id)
+{
+        int rc = delete_variable(id);
+        return call_end(context, rc);
+}
+
 int nvchkptall(void)
 {
-        return open_context() ? context_checkpoint(context, NULL) : err_code();
+        int rc = open_context() ? context_checkpoint(context, NULL) : err_code();
+        return call_end(context, rc);
 }
 
 int nvchkptid(uint64_t id)
@@ -252,7 +270,9 @@ int nvchkptid(uint64_t id)
         char name[BELAY_MAX_NAME + 1];
         struct region *r;
         int rc = find_variable(id, name, &r);
-        return rc ? rc : context_checkpoint(context, r);
+        if (rc == 0)
+                rc = context_checkpoint(context, r);
+        return call_end(context, rc);
 }
 
 /* ---- names without a prefix: a program may have its own, so none of them is called here --------
@@ -260,20 +280,24 @@ int nvchkptid(uint64_t id)
 
 uint64_t genid(const char *varname)
 {
-        return id_of(varname);
+        uint64_t id = id_of(varname);
+        (void)call_end(context, id ? 0 : err_code());
+        return id;
 }
 
 void *nv2dalloc_id(uint64_t id, uint64_t dim1, uint64_t dim2, size_t element, int persistent)
 {
-        return allocate_matrix(id, dim1, dim2, element, persistent);
+        void *p = allocate_matrix(id, dim1, dim2, element, persistent);
+        return call_end_pointer(context, p);
 }
 
 struct belay *nvcontext(void)
 {
-        return open_context();
+        (void)open_context();
+        return call_end_pointer(context, context);
 }
 
 int nvclose(void)
 {
-        return close_context();
+        return call_end(NULL, close_context());
 }

@@ -68,8 +68,7 @@ static int translate_boxes(const struct belay_desc *in, struct region_desc *out)
         return 0;
 }
 
-/* The public description as an internal one; shape and type are checked when it is registered. */
-static int translate(const struct belay *b, const struct belay_desc *in, struct region_desc *out)
+int registry_describe(const struct belay *b, const struct belay_desc *in, struct region_desc *out)
 {
         int rc = check_name(b, in ? in->name : NULL);
         if (rc == 0)
@@ -120,11 +119,11 @@ static int watch_new(struct belay *b, const struct belay_desc *desc, struct regi
         return rc;
 }
 
-void *belay_alloc_desc(struct belay *b, const struct belay_desc *desc)
+static void *allocate(struct belay *b, const struct belay_desc *desc)
 {
         struct region_desc d;
         struct region *r;
-        if (translate(b, desc, &d))
+        if (registry_describe(b, desc, &d))
                 return NULL;
         /* The flusher reads the registry. */
         engine_idle(b->engine);
@@ -135,17 +134,22 @@ void *belay_alloc_desc(struct belay *b, const struct belay_desc *desc)
         return NULL;
 }
 
+void *belay_alloc_desc(struct belay *b, const struct belay_desc *desc)
+{
+        return call_end_pointer(b, allocate(b, desc));
+}
+
 void *belay_alloc(struct belay *b, const char *name, enum belay_type type, uint64_t count)
 {
         struct belay_desc desc = flat(name, type, count);
         return belay_alloc_desc(b, &desc);
 }
 
-int belay_attach_desc(struct belay *b, const struct belay_desc *desc, void *ptr)
+static int attach(struct belay *b, const struct belay_desc *desc, void *ptr)
 {
         struct region_desc d;
         struct region *r;
-        int rc = translate(b, desc, &d);
+        int rc = registry_describe(b, desc, &d);
         if (rc)
                 return rc;
         engine_idle(b->engine);
@@ -154,6 +158,11 @@ int belay_attach_desc(struct belay *b, const struct belay_desc *desc, void *ptr)
                 return watch_new(b, desc, r);
         engine_resume(b->engine);
         return rc;
+}
+
+int belay_attach_desc(struct belay *b, const struct belay_desc *desc, void *ptr)
+{
+        return call_end(b, attach(b, desc, ptr));
 }
 
 int belay_attach(struct belay *b, const char *name, enum belay_type type, uint64_t count, void *ptr)
@@ -188,16 +197,17 @@ static void forget(struct belay *b, struct region *r)
 void *belay_resize(struct belay *b, const char *name, uint64_t count)
 {
         struct region *r;
-        if (find(b, name, true, &r) || reshape_first(b, r, count, NULL))
-                return NULL;
-        return r->ptr;
+        bool failed = find(b, name, true, &r) || reshape_first(b, r, count, NULL);
+        return call_end_pointer(b, failed ? NULL : r->ptr);
 }
 
 int belay_move(struct belay *b, const char *name, uint64_t count, void *ptr)
 {
         struct region *r;
         int rc = find(b, name, false, &r);
-        return rc ? rc : reshape_first(b, r, count, ptr);
+        if (rc == 0)
+                rc = reshape_first(b, r, count, ptr);
+        return call_end(b, rc);
 }
 
 int belay_detach(struct belay *b, const char *name)
@@ -206,7 +216,7 @@ int belay_detach(struct belay *b, const char *name)
         int rc = find(b, name, false, &r);
         if (rc == 0)
                 forget(b, r);
-        return rc;
+        return call_end(b, rc);
 }
 
 int belay_free(struct belay *b, const char *name)
@@ -215,14 +225,16 @@ int belay_free(struct belay *b, const char *name)
         int rc = find(b, name, true, &r);
         if (rc == 0)
                 forget(b, r);
-        return rc;
+        return call_end(b, rc);
 }
 
 void *belay_ptr(struct belay *b, const char *name)
 {
-        if (check_name(b, name))
-                return NULL;
-        struct region *r = region_find(&b->regions, name);
+        struct region *r = NULL;
+        int rc = check_name(b, name);
+        if (rc == 0)
+                r = region_find(&b->regions, name);
+        (void)call_end(b, rc);
         return r ? r->ptr : NULL;
 }
 
@@ -249,7 +261,7 @@ static int find_stored(struct belay *b, const char *name, const struct region_de
                        printable(name, shown, sizeof(shown)));
 }
 
-int belay_stored(struct belay *b, const char *name, struct belay_desc *out)
+static int stored(struct belay *b, const char *name, struct belay_desc *out)
 {
         const struct region_desc *d;
         if (!out || out->size != sizeof(*out))
@@ -272,7 +284,7 @@ int belay_stored(struct belay *b, const char *name, struct belay_desc *out)
         return 0;
 }
 
-int belay_stored_boxes(struct belay *b, const char *name, struct belay_box *out, uint32_t room)
+static int stored_boxes(struct belay *b, const char *name, struct belay_box *out, uint32_t room)
 {
         const struct region_desc *d;
         if (!out && room)
@@ -283,4 +295,14 @@ int belay_stored_boxes(struct belay *b, const char *name, struct belay_box *out,
         for (uint32_t i = 0; i < min_u64(room, d->box_count); i++)
                 memcpy(&out[i], region_box(d, i), sizeof(out[i]));
         return (int)d->box_count;
+}
+
+int belay_stored(struct belay *b, const char *name, struct belay_desc *out)
+{
+        return call_end(b, stored(b, name, out));
+}
+
+int belay_stored_boxes(struct belay *b, const char *name, struct belay_box *out, uint32_t room)
+{
+        return call_end(b, stored_boxes(b, name, out, room));
 }

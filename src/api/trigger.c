@@ -119,12 +119,12 @@ int belay_should_checkpoint(struct belay *b)
 {
         int rc = context_check(b);
         if (rc)
-                return rc;
+                return call_end(b, rc);
         struct triggers *t = &b->triggers;
         triggers_settle(b);
         look(t);
         t->last = interval_due(&t->interval, plat->now_ns());
-        return t->last != TRIGGER_NONE;
+        return call_end(b, t->last != TRIGGER_NONE);
 }
 
 const char *belay_trigger(const struct belay *b)

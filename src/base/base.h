@@ -4,6 +4,8 @@
 #define BELAY_BASE_H
 
 #include <belay/belay.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,7 +18,9 @@
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
 #define ARRAY_LEN(a)           (sizeof(a) / sizeof((a)[0]))
 
-#define ERR_TEXT_BYTES 1024
+/* As in struct belay_status. Every thread has two such texts (error.c), in storage of which glibc
+ * keeps some 1600 bytes for all libraries that dlopen loads. */
+#define ERR_TEXT_BYTES 512
 
 /* ---- status -------------------------------------------------------------------------------- */
 
@@ -41,14 +45,35 @@ int err_give_back(const struct err_kept *kept);
 /* Puts `text` back as this thread's error, for errors that were kept for later. Returns the code.
  */
 int err_restore(int code, const char *text);
+/* At the end of a public call that failed: the program sees this error, until the next such call.
+ */
+void err_show(void);
+const struct err_kept *err_shown(void);
 const char *code_text(int code);
 /* `name` made safe to print: control bytes become '?', long names are cut. Returns buf. */
 const char *printable(const char *name, char *buf, size_t bytes);
 
 /* ---- log ----------------------------------------------------------------------------------- */
 
+/* To the sink, or to the messages that wait (log_queue_use). */
 void log_emit(enum belay_log_level level, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void log_set_sink(belay_log_fn fn, void *arg, enum belay_log_level most);
+
+/* Messages of one thread that must not call the program's sink, until one that may takes them.
+ * Those for which there is no room are counted. */
+#define LOG_QUEUE_BYTES 8192u
+struct log_queue {
+        pthread_mutex_t taking;      /* not taken by the thread that puts                   */
+        _Atomic uint64_t put, taken; /* bytes so far; a message is its level, text, and NUL */
+        _Atomic uint32_t dropped;
+        char bytes[LOG_QUEUE_BYTES];
+};
+void log_queue_init(struct log_queue *q);
+void log_queue_destroy(struct log_queue *q);
+/* From here on this thread's messages go there; q is borrowed until the thread ends. */
+void log_queue_use(struct log_queue *q);
+/* Gives all that wait to the sink, in a thread of the program. Any thread may. */
+void log_deliver(struct log_queue *q);
 
 /* ---- numbers ------------------------------------------------------------------------------- */
 

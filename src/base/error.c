@@ -1,51 +1,66 @@
-/* error.c: the last error of each thread, as code and text. A thread-local buffer needs no
- * allocation, so an out-of-memory error can still say which object it concerns. */
+/* error.c: the last error of each thread, as code and text, in buffers: an out-of-memory error can
+ * still say which object it concerns.
+ *
+ * There are two of them. The one that functions of the library record and pass up; and the one that
+ * the program sees, which err_show makes of it when a public call has failed. What was tried in
+ * vain inside a call that succeeds is not the program's business.
+ *
+ * Both lie in the block that a thread has from its beginning (initial-exec). Other thread-local
+ * storage is found through a table that grows, by malloc, when a thread comes there after more
+ * libraries were loaded. The flusher must not call malloc: a program thread may hold its lock while
+ * it waits for the flusher. */
 #include "base/base.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 
-static _Thread_local struct {
-        int code;
-        char text[ERR_TEXT_BYTES];
-} last;
+#define EARLY __attribute__((tls_model("initial-exec")))
+static _Thread_local struct err_kept recorded EARLY, shown EARLY;
+
+static void set_text(struct err_kept *e, int code, const char *text)
+{
+        if (text != e->text)
+                snprintf(e->text, sizeof(e->text), "%s", text);
+        e->code = code;
+}
 
 void err_record(int code, const char *fmt, ...)
 {
+        struct err_kept *e = &recorded;
         va_list args;
         va_start(args, fmt);
-        vsnprintf(last.text, sizeof(last.text), fmt, args);
+        vsnprintf(e->text, sizeof(e->text), fmt, args);
         va_end(args);
-        last.code = code;
+        e->code = code;
 }
 
 void err_record_outer(int code, const char *fmt, ...)
 {
+        struct err_kept *e = &recorded;
         char inner[ERR_TEXT_BYTES];
-        memcpy(inner, last.text, sizeof(inner));
+        memcpy(inner, e->text, sizeof(inner));
         va_list args;
         va_start(args, fmt);
-        int n = vsnprintf(last.text, sizeof(last.text), fmt, args);
+        int n = vsnprintf(e->text, sizeof(e->text), fmt, args);
         va_end(args);
-        if (n >= 0 && (size_t)n + 3 < sizeof(last.text))
-                snprintf(last.text + n, sizeof(last.text) - (size_t)n, ": %s", inner);
-        last.code = code;
+        if (n >= 0 && (size_t)n + 3 < sizeof(e->text))
+                snprintf(e->text + n, sizeof(e->text) - (size_t)n, ": %s", inner);
+        e->code = code;
 }
 
 const char *err_text(void)
 {
-        return last.text;
+        return recorded.text;
 }
 
 int err_code(void)
 {
-        return last.code;
+        return recorded.code;
 }
 
 void err_keep(struct err_kept *out)
 {
-        out->code = last.code;
-        memcpy(out->text, last.text, sizeof(out->text));
+        set_text(out, recorded.code, recorded.text);
 }
 
 int err_give_back(const struct err_kept *kept)
@@ -55,10 +70,18 @@ int err_give_back(const struct err_kept *kept)
 
 int err_restore(int code, const char *text)
 {
-        if (text != last.text)
-                snprintf(last.text, sizeof(last.text), "%s", text);
-        last.code = code;
+        set_text(&recorded, code, text);
         return code;
+}
+
+void err_show(void)
+{
+        set_text(&shown, recorded.code, recorded.text);
+}
+
+const struct err_kept *err_shown(void)
+{
+        return &shown;
 }
 
 const char *code_text(int code)

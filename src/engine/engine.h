@@ -95,5 +95,8 @@ void engine_stats(struct engine *e, struct epoch_stats *last, uint64_t *publishe
 /* A consistent look at the pool while the flusher may be writing to it. */
 void engine_pool_info(struct engine *e, struct pool_info *out);
 const char *engine_tracker(const struct engine *e);
+/* Gives the flusher's messages to the log sink; in a child of the process that opened the engine it
+ * does nothing. */
+void engine_messages(struct engine *e);
 
 #endif

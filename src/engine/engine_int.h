@@ -63,6 +63,7 @@ struct engine {
         struct shared_work *work; /* the flusher may help with this … */
         bool helping;             /* … and is doing so                */
         plat_thread thread;
+        struct log_queue messages; /* of the flusher, for the program's threads */
         struct version_status last;
         uint64_t listed[MAX_VERSIONS]; /* numbers of the versions that the pool has */
         uint32_t listed_count;

@@ -170,6 +170,9 @@ void epoch_settle(struct engine *e, int rc)
 {
         struct pool_info info;
         pool_info(e->pool, &info);
+        /* Before it is visible: who waited for the version finds the message. */
+        if (rc)
+                log_emit(BELAY_LOG_ERROR, "%s", err_text());
         pthread_mutex_lock(&e->lock);
         list_versions(e);
         if (rc || e->last_part)
@@ -189,8 +192,6 @@ void epoch_settle(struct engine *e, int rc)
         e->committing = false;
         early_begin(e);
         pthread_mutex_unlock(&e->lock);
-        if (rc)
-                log_emit(BELAY_LOG_ERROR, "%s", err_text());
 }
 
 static void run_pieces(struct shared_work *work)
@@ -268,6 +269,7 @@ static void await_work(struct engine *e)
 static void *flusher(void *arg)
 {
         struct engine *e = arg;
+        log_queue_use(&e->messages);
         pthread_mutex_lock(&e->lock);
         for (;;) {
                 await_work(e);
@@ -414,6 +416,12 @@ int engine_here(const struct engine *e)
                                "fork() can open its own");
 }
 
+void engine_messages(struct engine *e)
+{
+        if (guard_is_own(&e->tracker.guard))
+                log_deliver(&e->messages);
+}
+
 /* ---- regions ------------------------------------------------------------------------------------
  */
 
@@ -464,6 +472,7 @@ int engine_new(const struct engine_options *o, struct pool *pool, struct regions
         pthread_cond_init(&e->changed, &attr);
         pthread_condattr_destroy(&attr);
         pthread_mutex_init(&e->lock, NULL);
+        log_queue_init(&e->messages);
         /* A program that waits for its checkpoint gets the one way that cannot miss a change, not
          * those of devices or other mappings either. */
         bool waits = o->policy == POLICY_SYNC && o->precopy == PRECOPY_OFF;
@@ -502,6 +511,8 @@ void engine_delete(struct engine **engine)
         forget_dropped(e);
         pthread_cond_destroy(&e->changed);
         pthread_mutex_destroy(&e->lock);
+        log_deliver(&e->messages);
+        log_queue_destroy(&e->messages);
         budget_free(e->options.budget, e->part);
         budget_free(e->options.budget, e->plan);
         budget_free(e->options.budget, e->patches);

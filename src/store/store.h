@@ -109,7 +109,7 @@ void pool_defer(struct pool *p, bool deferring);
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Called for each block in ascending order. data is NULL if the block is damaged (belay_error has
+/* Called for each block in ascending order. data is NULL if the block is damaged (err_text has
  * the text). A result other than 0 ends the read and is returned. */
 typedef int (*block_fn)(void *arg, uint64_t block, const void *data, uint32_t bytes);
 

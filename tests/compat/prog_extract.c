@@ -44,7 +44,7 @@ static int extract(struct pool *p, const char *region, uint64_t number, const ch
         int rc = pool_read_region(p, v, (uint32_t)at, NULL, write_block, f);
         CHECK_EQ(fclose(f), 0);
         if (rc)
-                fprintf(stderr, "%s\n", belay_error());
+                fprintf(stderr, "%s\n", err_text());
         return rc != 0;
 }
 
@@ -61,7 +61,7 @@ int main(int argc, char **argv)
         struct pool_options o = {
                 .path = argv[1], .readonly = true, .versions = 2, .budget = &budget};
         if (pool_open(&o, &p)) {
-                fprintf(stderr, "%s\n", belay_error());
+                fprintf(stderr, "%s\n", err_text());
                 return 1;
         }
         if (argc == 3)

@@ -36,7 +36,7 @@ static void require(bool holds, const char *what)
 {
         if (holds)
                 return;
-        fprintf(stderr, "does not hold: %s (%s)\n", what, belay_error());
+        fprintf(stderr, "does not hold: %s (%s)\n", what, err_text());
         abort();
 }
 
@@ -186,7 +186,7 @@ static void read_pool(const uint8_t *data)
                                  .budget = &budget};
         struct pool *p = NULL;
         if (pool_open(&o, &p)) {
-                require(belay_error()[0] != '\0', "a refusal has a text");
+                require(err_text()[0] != '\0', "a refusal has a text");
                 require(budget.used == 0, "a refused pool leaves no memory behind");
                 return;
         }

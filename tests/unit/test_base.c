@@ -312,6 +312,112 @@ static void test_log_sink(void)
         CHECK_EQ(seen, 1);
 }
 
+/* ---- messages of a thread that must not call the sink ------------------------------------------
+ */
+
+#define EMITTED 400
+
+static unsigned delivered, dropped_notes;
+
+static void expect_next(void *arg, enum belay_log_level level, const char *text)
+{
+        char expected[ERR_TEXT_BYTES + 100];
+        unsigned *next = arg;
+        if (strstr(text, "dropped")) {
+                unsigned dropped;
+                CHECK_EQ(sscanf(text, "%u more", &dropped), 1);
+                CHECK_EQ(delivered + dropped, EMITTED);
+                dropped_notes++;
+                return;
+        }
+        /* Of all lengths, so that the end of the ring is met at every place of a message. */
+        snprintf(expected, sizeof(expected), "%u %.*s", *next, (int)(*next * 7 % 600),
+                 "................................................................................"
+                 "................................................................................"
+                 "................................................................................"
+                 "................................................................................"
+                 "................................................................................"
+                 "................................................................................"
+                 "................................................................................"
+                 "........................................");
+        expected[ERR_TEXT_BYTES - 1] = '\0';
+        CHECK_STR(text, expected);
+        CHECK_EQ(level, *next % 3);
+        (*next)++;
+        delivered++;
+}
+
+static void emit(unsigned i)
+{
+        char dots[601];
+        memset(dots, '.', sizeof(dots) - 1);
+        dots[i * 7 % 600] = '\0';
+        log_emit(i % 3, "%u %s", i, dots);
+}
+
+static struct log_queue queue;
+
+static void *emit_all(void *arg)
+{
+        log_queue_use(&queue);
+        for (unsigned i = 0; i < EMITTED; i++)
+                emit(i);
+        return arg;
+}
+
+static void *emit_one(void *arg)
+{
+        log_queue_use(&queue);
+        emit(*(unsigned *)arg);
+        log_emit(BELAY_LOG_DEBUG, "nobody wants this");
+        return NULL;
+}
+
+static void test_log_queue(void)
+{
+        pthread_t thread;
+        unsigned next = 0;
+        log_queue_init(&queue);
+        log_set_sink(expect_next, &next, BELAY_LOG_INFO);
+        /* More than there is room for: the first ones are kept, the others are counted. */
+        CHECK_EQ(pthread_create(&thread, NULL, emit_all, NULL), 0);
+        CHECK_EQ(pthread_join(thread, NULL), 0);
+        CHECK_EQ(delivered, 0);
+        log_deliver(&queue);
+        CHECK(delivered > 10 && dropped_notes == 1);
+        /* One after the other, several times around the ring. */
+        for (unsigned i = 0; i < 200; i++) {
+                next = i;
+                CHECK_EQ(pthread_create(&thread, NULL, emit_one, &i), 0);
+                CHECK_EQ(pthread_join(thread, NULL), 0);
+                CHECK_EQ(next, i);
+                log_deliver(&queue);
+                CHECK_EQ(next, i + 1);
+        }
+        log_deliver(&queue);
+        CHECK_EQ(dropped_notes, 1);
+        log_set_sink(NULL, NULL, BELAY_LOG_ERROR);
+        log_queue_destroy(&queue);
+}
+
+/* What is recorded is not seen before a public call has failed. */
+static void test_error_shown(void)
+{
+        (void)err_set(-ENOENT, "first");
+        err_show();
+        (void)err_set(-EIO, "second");
+        CHECK_EQ(err_shown()->code, -ENOENT);
+        CHECK_STR(err_shown()->text, "first");
+        CHECK_STR(err_text(), "second");
+        struct err_kept kept;
+        err_keep(&kept);
+        (void)err_set(-EPERM, "third");
+        CHECK_EQ(err_give_back(&kept), -EIO);
+        CHECK_STR(err_text(), "second");
+        err_show();
+        CHECK_EQ(err_shown()->code, -EIO);
+}
+
 int main(void)
 {
         RUN(test_option_order);
@@ -327,5 +433,7 @@ int main(void)
 #endif
         RUN(test_error_text);
         RUN(test_log_sink);
+        RUN(test_log_queue);
+        RUN(test_error_shown);
         return 0;
 }
