@@ -3,7 +3,12 @@
 !
 !     real(c_double), pointer :: a(:, :)
 !     call c_f_pointer(nv2dalloc(int(n, c_int64_t), int(m, c_int64_t)), a, [n, m])
-!     if (nvchkptall() /= 0) stop
+!     if (nvchkptall() /= 0) print *, nverror()
+!
+! Memory of the program's own, with the target attribute, is attached with c_loc; its last checkpoint is in it then:
+!
+!     real(c_double), target :: x(1000)
+!     if (nvattach(genid("x"), c_loc(x), c_sizeof(x)) /= 0) print *, nverror()
 module belay_nvm
   use, intrinsic :: iso_c_binding
   implicit none
@@ -70,6 +75,19 @@ module belay_nvm
       import :: c_int
       integer(c_int) :: code
     end function
+    function belay_error_code() bind(c) result(code)
+      import :: c_int
+      integer(c_int) :: code
+    end function
+    function belay_error_c() bind(c, name="belay_error") result(text)
+      import :: c_ptr
+      type(c_ptr) :: text
+    end function
+    function strlen_c(text) bind(c, name="strlen") result(bytes)
+      import :: c_ptr, c_size_t
+      type(c_ptr), value :: text
+      integer(c_size_t) :: bytes
+    end function
   end interface
 
 contains
@@ -78,5 +96,19 @@ contains
     character(*), intent(in) :: varname
     integer(c_int64_t) :: id
     id = genid_c(trim(varname) // c_null_char)
+  end function
+
+  ! The text of the last call that failed.
+  function nverror() result(text)
+    character(:), allocatable :: text
+    character(kind=c_char), pointer :: chars(:)
+    type(c_ptr) :: p
+    integer(c_size_t) :: i
+    p = belay_error_c()
+    call c_f_pointer(p, chars, [strlen_c(p)])
+    allocate(character(size(chars)) :: text)
+    do i = 1, size(chars, kind=c_size_t)
+      text(i:i) = chars(i)
+    end do
   end function
 end module

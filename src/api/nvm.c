@@ -1,25 +1,35 @@
 /* nvm.c: the calls of the NVM-checkpoints paper, over one context of the process.
  *
- * A variable is a region; its name is what genid was given, or made of the id. Variables are
- * allocated one by one, also after a crash, so each is restored when it is allocated; all of them
- * from the version that was the newest when the context was opened, or from a later one, which is
- * the same: a version that is made before all have been allocated again carries the others over. */
+ * A persistent variable is a region; its name is what genid was given, or made of the id. Variables
+ * are allocated one by one, also after a crash, so each is restored when it is allocated; all of
+ * them from the version that was the newest when the context was opened, or from a later one, which
+ * is the same: a version that is made before all have been allocated again carries the others over.
+ *
+ * Variables that are not persistent are in a registry of their own, which no checkpoint sees.
+ *
+ * Names without a prefix: a program may have its own function of such a name, so none of the public
+ * ones is called here. */
 #include "api/api_int.h"
 #include <belay/nvm.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-struct variable {
-        uint64_t id;
-        char name[BELAY_MAX_NAME + 1];
+/* What genid was given, by id: a hash table in which a search ends at the first free place. */
+struct known {
+        uint64_t id; /* 0: free */
+        char *name;
 };
 
 static struct belay *context;
-static struct variable *variables;
-static uint32_t variable_count, variable_capacity;
+static struct regions volatiles; /* the variables that are not persistent */
+static struct known *known;
+static uint32_t known_count, known_places; /* places: a power of two */
 static uint32_t matrices;
 static bool verified; /* what the pool held when it was opened */
+
+/* ---- the context -------------------------------------------------------------------------------
+ */
 
 static int close_context(void);
 static void close_at_exit(void)
@@ -33,6 +43,7 @@ static struct belay *open_context(void)
         if (context || belay_open(NULL, &context))
                 return context;
         engine_carry(context->engine, true);
+        regions_init(&volatiles, &context->budget);
         if (!registered)
                 registered = atexit(close_at_exit) == 0;
         return context;
@@ -40,56 +51,80 @@ static struct belay *open_context(void)
 
 static int close_context(void)
 {
+        if (context)
+                regions_clear(&volatiles);
         int rc = belay_close(&context);
-        plat->release(variables);
-        variables = NULL;
-        variable_count = variable_capacity = matrices = 0;
+        for (uint32_t i = 0; i < known_places; i++)
+                plat->release(known[i].name);
+        plat->release(known);
+        known = NULL;
+        known_count = known_places = matrices = 0;
         verified = false;
         return rc;
 }
 
-static const char *known_name(uint64_t id)
+/* ---- names -------------------------------------------------------------------------------------
+ */
+
+/* Where the id is, or would be. Ids of genid are hashes, others are the program's choice. */
+static struct known *find_place(struct known *places, uint32_t count, uint64_t id)
 {
-        for (uint32_t i = 0; i < variable_count; i++)
-                if (variables[i].id == id)
-                        return variables[i].name;
-        return NULL;
+        uint32_t i = (uint32_t)((id * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & (count - 1);
+        while (places[i].id && places[i].id != id)
+                i = (i + 1) & (count - 1);
+        return &places[i];
 }
 
-static int add_variable(uint64_t id, const char *name)
+static const char *known_name(uint64_t id)
 {
-        if (variable_count == variable_capacity) {
-                uint32_t capacity = variable_capacity ? variable_capacity * 2 : 64;
-                struct variable *grown = plat->alloc(capacity * sizeof(*grown));
-                if (!grown)
-                        return err_set(-ENOMEM, "no memory for the names of variables");
-                if (variable_count)
-                        memcpy(grown, variables, variable_count * sizeof(*grown));
-                plat->release(variables);
-                variables = grown;
-                variable_capacity = capacity;
-        }
-        struct variable *v = &variables[variable_count++];
-        v->id = id;
-        snprintf(v->name, sizeof(v->name), "%s", name);
+        return known_places ? find_place(known, known_places, id)->name : NULL;
+}
+
+static int make_places(void)
+{
+        uint32_t count = known_places ? known_places * 2 : 64;
+        struct known *places = plat->alloc(count * sizeof(*places));
+        if (!places)
+                return err_set(-ENOMEM, "no memory for the names of variables");
+        for (uint32_t i = 0; i < known_places; i++)
+                if (known[i].id)
+                        *find_place(places, count, known[i].id) = known[i];
+        plat->release(known);
+        known = places;
+        known_places = count;
+        return 0;
+}
+
+static int add_name(uint64_t id, const char *name)
+{
+        int rc = known_count * 2 >= known_places ? make_places() : 0;
+        size_t bytes = strlen(name) + 1;
+        char *copy = rc ? NULL : plat->alloc(bytes);
+        if (!copy)
+                return rc ? rc : err_set(-ENOMEM, "no memory for the name of a variable");
+        memcpy(copy, name, bytes);
+        *find_place(known, known_places, id) = (struct known){id, copy};
+        known_count++;
         return 0;
 }
 
 static uint64_t id_of(const char *varname)
 {
-        if (!varname)
+        if (!varname) {
                 (void)err_set(-EINVAL, "genid: the name of the variable is NULL");
-        if (!varname || name_check(varname))
+                return 0;
+        }
+        if (name_check(varname))
                 return 0;
         uint64_t id = hash_name(varname);
         id += id == 0;
-        const char *known = known_name(id);
-        if (known && strcmp(known, varname) != 0) {
+        const char *before = known_name(id);
+        if (before && strcmp(before, varname) != 0) {
                 (void)err_set(-EEXIST, "'%s' and '%s' have the same id; rename one", varname,
-                              known);
+                              before);
                 return 0;
         }
-        return known || add_variable(id, varname) == 0 ? id : 0;
+        return before || add_name(id, varname) == 0 ? id : 0;
 }
 
 /* What the variable is called in the pool; the text is the caller's. */
@@ -97,31 +132,74 @@ static int name_of(uint64_t id, char name[BELAY_MAX_NAME + 1])
 {
         if (id == 0)
                 return err_set(-EINVAL, "0 is not the id of a variable; did genid fail?");
-        const char *known = known_name(id);
-        if (known)
-                snprintf(name, BELAY_MAX_NAME + 1, "%s", known);
+        const char *given = known_name(id);
+        if (given)
+                snprintf(name, BELAY_MAX_NAME + 1, "%s", given);
         else
                 snprintf(name, BELAY_MAX_NAME + 1, "id-%016llx", (unsigned long long)id);
         return open_context() ? 0 : err_code();
 }
 
+/* A variable that the program has, persistent or not. */
 static int find_variable(uint64_t id, char name[BELAY_MAX_NAME + 1], struct region **out)
 {
         int rc = name_of(id, name);
-        return rc ? rc : registry_find(context, name, out);
+        if (rc)
+                return rc;
+        *out = region_find(&volatiles, name);
+        return *out ? 0 : registry_find(context, name, out);
 }
 
-/* The newest that is intact. Later ones carry over what has not been allocated yet, so it does not
- * matter which of them it is. Verified before it is mapped, unless nothing is to be. */
-static int choose_version(const struct version **out)
+static bool is_volatile(const struct region *r)
 {
-        bool verify = context->options.number[OPT_RESTART] != RESTART_LAZY;
-        int rc = restore_choose(context->pool, verify && !verified, out);
+        return region_find(&volatiles, r->desc.name) == r;
+}
+
+/* ---- what the pool has -------------------------------------------------------------------------
+ */
+
+/* The newest that is intact; NULL if there is none yet. Later ones carry over what has not been
+ * allocated yet, so it does not matter which of them it is. Verified before the first variable is
+ * taken from it, unless it is to be mapped unseen. */
+static int choose_version(bool verify, const struct version **out)
+{
+        int rc = restore_choose(context->pool, verify, out);
+        if (rc != BELAY_E_DATA)
+                return rc;
+        if (context->options.number[OPT_DAMAGED] == DAMAGED_DROP) {
+                log_emit(BELAY_LOG_WARN, "%s; the variables begin anew", err_text());
+                return 0;
+        }
+        return err_wrap(rc, "variables cannot be brought back; to begin anew, set the option "
+                            "damaged to drop or take another pool");
+}
+
+static int choose_verified(const struct version **out)
+{
+        bool unseen = context->options.number[OPT_RESTART] == RESTART_LAZY &&
+                      pool_is_mapped(context->pool);
+        int rc = choose_version(!unseen && !verified, out);
         verified = verified || rc == 0;
         return rc;
 }
 
-/* The memory is new, and zero; placing data is not the program's writing. */
+/* -ENOENT if there is no copy of the variable. */
+static int find_stored(const char *name, uint64_t *bytes)
+{
+        const struct version *version = NULL;
+        engine_still(context->engine);
+        bool dropped = engine_dropped(context->engine, name);
+        int rc = dropped ? 0 : choose_verified(&version);
+        engine_resume(context->engine);
+        int64_t at = version ? version_find(version, name) : -1;
+        if (rc == 0 && at < 0)
+                rc = err_set(-ENOENT, "the pool has no variable '%s'", name);
+        if (rc == 0)
+                *bytes = version->regions[at]->desc.bytes;
+        return rc;
+}
+
+/* Placing data is not the program's writing. */
 static int bring_back(const char *name)
 {
         struct restore_request q = {.how = context->options.number[OPT_RESTART],
@@ -132,7 +210,7 @@ static int bring_back(const char *name)
         if (rc || engine_dropped(context->engine, name))
                 return rc;
         engine_release(context->engine, r);
-        rc = choose_version(&version);
+        rc = choose_verified(&version);
         if (rc == 0)
                 rc = restore_region(context->pool, version, r, &q);
         int second = engine_watch(context->engine, r);
@@ -140,43 +218,94 @@ static int bring_back(const char *name)
         return rc < 0 ? rc : second;
 }
 
-size_t nvsize(uint64_t id)
+/* With the option replace the version before is given up first: nothing can be carried over. */
+static int check_replace(const struct region *only)
 {
-        char name[BELAY_MAX_NAME + 1];
+        uint32_t count = pool_version_count(context->pool);
+        const struct version *v = count ? pool_version(context->pool, count - 1) : NULL;
+        if (only)
+                return err_set(-EOPNOTSUPP,
+                               "variable '%s' cannot be checkpointed alone: with the option "
+                               "replace the others would be lost. Use nvchkptall",
+                               only->desc.name);
+        for (uint32_t i = 0; v && i < v->region_count; i++) {
+                const char *name = v->regions[i]->desc.name;
+                if (region_find(&context->regions, name) || engine_dropped(context->engine, name))
+                        continue;
+                return err_set(-EOPNOTSUPP,
+                               "with the option replace this checkpoint would lose variable '%s', "
+                               "which was not allocated yet: allocate or delete it first",
+                               name);
+        }
+        return 0;
+}
+
+/* A program that did not find its variables must not put others in their place, unless the user
+ * says so: where no version is intact, nothing is checkpointed. */
+static int check_begin(const struct region *only)
+{
         const struct version *version;
-        if (name_of(id, name) || engine_dropped(context->engine, name))
+        bool replace = context->options.number[OPT_REPLACE] != 0;
+        if (verified && !replace)
                 return 0;
-        engine_still(context->engine);
-        int rc = choose_version(&version);
+        engine_idle(context->engine);
+        int rc = verified ? 0 : choose_version(false, &version);
+        if (rc == 0 && replace)
+                rc = check_replace(only);
         engine_resume(context->engine);
-        int64_t at = rc == 0 && version ? version_find(version, name) : -1;
-        return at < 0 ? 0 : (size_t)version->regions[at]->desc.bytes;
+        return rc;
+}
+
+static int checkpoint(struct region *only)
+{
+        int rc = check_begin(only);
+        return rc ? rc : context_checkpoint(context, only);
+}
+
+/* ---- variables ---------------------------------------------------------------------------------
+ */
+
+/* The variable that cannot be brought back is not one; the error stays. */
+static void give_up(const char *name, bool owned)
+{
+        struct err_kept kept;
+        err_keep(&kept);
+        (void)(owned ? belay_free(context, name) : belay_detach(context, name));
+        (void)err_give_back(&kept);
+}
+
+static int check_free(const char *name)
+{
+        return region_find(&volatiles, name) || region_find(&context->regions, name)
+                       ? err_set(-EEXIST, "there is a variable '%s' already; delete it first", name)
+                       : 0;
+}
+
+static void *allocate_volatile(const struct belay_desc *desc)
+{
+        struct region_desc d;
+        struct region *r;
+        if (registry_describe(context, desc, &d) || region_alloc(&volatiles, &d, &r))
+                return NULL;
+        return r->ptr;
 }
 
 static void *allocate(uint64_t id, const struct belay_desc *shape, int persistent)
 {
         char name[BELAY_MAX_NAME + 1];
         struct belay_desc d = *shape;
-        if (name_of(id, name))
+        if (name_of(id, name) || check_free(name))
                 return NULL;
         d.name = name;
         d.size = sizeof(d);
         d.flags = BELAY_CHUNK;
+        if (!persistent)
+                return allocate_volatile(&d);
         void *p = belay_alloc_desc(context, &d);
-        if (!p || !persistent || bring_back(name) == 0)
+        if (!p || bring_back(name) == 0)
                 return p;
-        struct err_kept kept;
-        err_keep(&kept);
-        (void)belay_free(context, name);
-        (void)err_give_back(&kept);
+        give_up(name, true);
         return NULL;
-}
-
-void *nvalloc(uint64_t id, size_t size, int persistent)
-{
-        struct belay_desc d = {.type = BELAY_U8, .ndims = 1, .dims = {size}};
-        void *p = allocate(id, &d, persistent);
-        return call_end_pointer(context, p);
 }
 
 /* Fortran's first dimension varies fastest. */
@@ -194,6 +323,101 @@ static void *allocate_matrix(uint64_t id, uint64_t dim1, uint64_t dim2, size_t e
         return allocate(id, &d, persistent);
 }
 
+static int attach(uint64_t id, void *src, size_t size)
+{
+        char name[BELAY_MAX_NAME + 1];
+        int rc = name_of(id, name);
+        if (rc == 0)
+                rc = check_free(name);
+        if (rc == 0)
+                rc = belay_attach(context, name, BELAY_U8, size, src);
+        if (rc)
+                return rc;
+        rc = bring_back(name);
+        if (rc)
+                give_up(name, false);
+        return rc;
+}
+
+static int change_size(uint64_t id, void *src, size_t size, void **out)
+{
+        char name[BELAY_MAX_NAME + 1];
+        struct region *r;
+        int rc = find_variable(id, name, &r);
+        if (rc)
+                return rc;
+        uint64_t row = r->desc.bytes / max_u64(r->desc.dims[0], 1);
+        if (row == 0 || size % row)
+                return err_set(-EINVAL, "variable '%s': %zu bytes are not a multiple of %llu", name,
+                               size, (unsigned long long)row);
+        *out = src;
+        if (!r->owned)
+                return belay_move(context, name, size / row, src);
+        if (src != r->ptr)
+                return err_set(-EINVAL, "variable '%s' is not at the address given", name);
+        if (!is_volatile(r)) {
+                *out = belay_resize(context, name, size / row);
+                return *out ? 0 : err_code();
+        }
+        uint64_t dims[BELAY_MAX_DIMS];
+        memcpy(dims, r->desc.dims, sizeof(dims));
+        dims[0] = size / row;
+        rc = region_reshape(r, dims, NULL);
+        *out = r->ptr;
+        return rc;
+}
+
+/* The variable's copy may be in the pool though the program does not have it, or not as a
+ * persistent one. */
+static int delete_variable(uint64_t id)
+{
+        char name[BELAY_MAX_NAME + 1];
+        struct region *r = NULL;
+        uint64_t bytes;
+        int rc = find_variable(id, name, &r);
+        if (rc && rc != -ENOENT)
+                return rc;
+        bool persistent = r && !is_volatile(r);
+        int stored = persistent ? 0 : find_stored(name, &bytes);
+        if (stored && (stored != -ENOENT || !r))
+                return stored;
+        if (stored == 0)
+                rc = engine_drop(context->engine, name);
+        if (r && rc == 0 && !persistent)
+                region_remove(&volatiles, r);
+        else if (r && rc == 0)
+                rc = r->owned ? belay_free(context, name) : belay_detach(context, name);
+        return rc;
+}
+
+static int checkpoint_one(uint64_t id)
+{
+        char name[BELAY_MAX_NAME + 1];
+        struct region *r;
+        int rc = find_variable(id, name, &r);
+        if (rc == 0 && is_volatile(r))
+                rc = err_set(-EINVAL, "variable '%s' is not persistent: it has no copy in the pool",
+                             name);
+        return rc ? rc : checkpoint(r);
+}
+
+/* ---- the calls --------------------------------------------------------------------------------
+ */
+
+uint64_t genid(const char *varname)
+{
+        uint64_t id = id_of(varname);
+        (void)call_end(context, id ? 0 : err_code());
+        return id;
+}
+
+void *nvalloc(uint64_t id, size_t size, int persistent)
+{
+        struct belay_desc d = {.type = BELAY_U8, .ndims = 1, .dims = {size}};
+        void *p = allocate(id, &d, persistent);
+        return call_end_pointer(context, p);
+}
+
 void *nv2dalloc(uint64_t dim1, uint64_t dim2)
 {
         char name[32];
@@ -204,53 +428,34 @@ void *nv2dalloc(uint64_t dim1, uint64_t dim2)
         return call_end_pointer(context, p);
 }
 
-int nvattach(uint64_t id, void *src, size_t size)
+void *nv2dalloc_id(uint64_t id, uint64_t dim1, uint64_t dim2, size_t element, int persistent)
 {
-        char name[BELAY_MAX_NAME + 1];
-        int rc = name_of(id, name);
-        if (rc == 0)
-                rc = belay_attach(context, name, BELAY_U8, size, src);
-        return call_end(context, rc);
+        void *p = allocate_matrix(id, dim1, dim2, element, persistent);
+        return call_end_pointer(context, p);
 }
 
-static void *change_size(uint64_t id, void *src, size_t size)
+int nvattach(uint64_t id, void *src, size_t size)
 {
-        char name[BELAY_MAX_NAME + 1];
-        struct region *r;
-        if (find_variable(id, name, &r))
-                return NULL;
-        uint64_t row = r->desc.bytes / max_u64(r->desc.dims[0], 1);
-        if (row == 0 || size % row) {
-                (void)err_set(-EINVAL, "variable '%s': %zu bytes are not a multiple of %llu", name,
-                              size, (unsigned long long)row);
-                return NULL;
-        }
-        if (!r->owned)
-                return belay_move(context, name, size / row, src) ? NULL : src;
-        if (src != r->ptr) {
-                (void)err_set(-EINVAL, "variable '%s' is not at the address given", name);
-                return NULL;
-        }
-        return belay_resize(context, name, size / row);
+        int rc = attach(id, src, size);
+        return call_end(context, rc);
 }
 
 void *nvrealloc(uint64_t id, void *src, size_t size)
 {
-        void *p = change_size(id, src, size);
-        return call_end_pointer(context, p);
+        void *p;
+        int rc = change_size(id, src, size, &p);
+        return call_end_pointer(context, rc ? NULL : p);
 }
 
-static int delete_variable(uint64_t id)
+size_t nvsize(uint64_t id)
 {
         char name[BELAY_MAX_NAME + 1];
-        struct region *r;
-        int rc = find_variable(id, name, &r);
-        if (rc)
-                return rc;
-        rc = engine_drop(context->engine, name);
-        if (rc)
-                return rc;
-        return r->owned ? belay_free(context, name) : belay_detach(context, name);
+        uint64_t bytes = 0;
+        int rc = name_of(id, name);
+        if (rc == 0)
+                rc = find_stored(name, &bytes);
+        (void)call_end(context, rc);
+        return (size_t)bytes;
 }
 
 int nvdelete(uint64_t id)
@@ -261,34 +466,14 @@ int nvdelete(uint64_t id)
 
 int nvchkptall(void)
 {
-        int rc = open_context() ? context_checkpoint(context, NULL) : err_code();
+        int rc = open_context() ? checkpoint(NULL) : err_code();
         return call_end(context, rc);
 }
 
 int nvchkptid(uint64_t id)
 {
-        char name[BELAY_MAX_NAME + 1];
-        struct region *r;
-        int rc = find_variable(id, name, &r);
-        if (rc == 0)
-                rc = context_checkpoint(context, r);
+        int rc = checkpoint_one(id);
         return call_end(context, rc);
-}
-
-/* ---- names without a prefix: a program may have its own, so none of them is called here --------
- */
-
-uint64_t genid(const char *varname)
-{
-        uint64_t id = id_of(varname);
-        (void)call_end(context, id ? 0 : err_code());
-        return id;
-}
-
-void *nv2dalloc_id(uint64_t id, uint64_t dim1, uint64_t dim2, size_t element, int persistent)
-{
-        void *p = allocate_matrix(id, dim1, dim2, element, persistent);
-        return call_end_pointer(context, p);
 }
 
 struct belay *nvcontext(void)

@@ -225,7 +225,7 @@ int engine_drop(struct engine *e, const char *name)
         struct budget *budget = e->options.budget;
         size_t bytes = strlen(name) + 1;
         engine_idle(e);
-        void *list = budget_resize(budget, e->dropped, (e->dropped_count + 1) * sizeof(char *),
+        void *list = budget_resize(budget, e->dropped, (e->dropped_count + 1) * sizeof(*e->dropped),
                                    "a name");
         if (list)
                 e->dropped = list;
@@ -234,15 +234,22 @@ int engine_drop(struct engine *e, const char *name)
         if (!copy)
                 return -ENOMEM;
         memcpy(copy, name, bytes);
-        e->dropped[e->dropped_count++] = copy;
+        uint64_t key = hash_name(name);
+        size_t at = names_find(e->dropped, e->dropped_count, key);
+        memmove(e->dropped + at + 1, e->dropped + at,
+                (e->dropped_count - at) * sizeof(*e->dropped));
+        e->dropped[at] = (struct name_slot){key, (uintptr_t)copy};
+        e->dropped_count++;
         return 0;
 }
 
 static bool is_dropped(void *arg, const char *name)
 {
         const struct engine *e = arg;
-        for (uint32_t i = 0; i < e->dropped_count; i++)
-                if (strcmp(e->dropped[i], name) == 0)
+        uint64_t key = hash_name(name);
+        for (size_t i = names_find(e->dropped, e->dropped_count, key);
+             i < e->dropped_count && e->dropped[i].key == key; i++)
+                if (strcmp((const char *)e->dropped[i].position, name) == 0)
                         return true;
         return false;
 }
@@ -261,7 +268,7 @@ void carry_over(struct engine *e)
 void forget_dropped(struct engine *e)
 {
         for (uint32_t i = 0; i < e->dropped_count; i++)
-                budget_free(e->options.budget, e->dropped[i]);
+                budget_free(e->options.budget, (char *)e->dropped[i].position);
         budget_free(e->options.budget, e->dropped);
         e->dropped = NULL;
         e->dropped_count = 0;

@@ -352,10 +352,10 @@ void early_step(struct engine *e)
 
 void early_drop(struct engine *e)
 {
-        if (e->early.draft) {
-                draft_abort(&e->draft);
-                e->early.dropped = true;
-        }
+        if (!e->early.draft)
+                return; /* no unit is marked */
+        draft_abort(&e->draft);
+        e->early.dropped = true;
         e->early.draft = false;
         for (uint32_t i = 0; i < e->regions->count; i++) {
                 struct watch *w = e->regions->list[i]->watch;

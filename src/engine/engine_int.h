@@ -80,7 +80,8 @@ struct engine {
         bool last_part;      /* the version is published when it is captured    */
         bool carry;          /* what it does not have comes from the one before */
         bool carry_once;     /* … this time                                     */
-        char **dropped;      /* names of regions that do not                    */
+        /* Regions that do not: hash and address of the name. */
+        struct name_slot *dropped;
         uint32_t dropped_count;
         bool open; /* between engine_begin and engine_end             */
         uint64_t frozen_ns;

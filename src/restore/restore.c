@@ -192,17 +192,19 @@ int restore_choose(struct pool *pool, bool verify, const struct version **out)
         *out = NULL;
         for (uint32_t i = pool_version_count(pool); i > 0; i--) {
                 struct version *v = pool_version(pool, i - 1);
-                if (!version_usable(v))
+                if (!version_usable(v)) {
+                        (void)err_set(BELAY_E_DATA, "version %llu is damaged: %s",
+                                      (unsigned long long)v->number, v->damage);
                         continue;
+                }
                 int rc = verify ? verify_all(pool, v) : 0;
                 if (rc == 0)
                         *out = v;
                 if (rc != BELAY_E_DATA)
                         return rc;
-                pool_mark_damaged(pool, v, err_text());
-                log_emit(BELAY_LOG_WARN, "%s", err_text());
+                pool_mark_damaged(pool, v, err_text()); /* which logs it */
         }
-        return 0;
+        return pool_version_count(pool) ? give_up(false, 0) : nothing(pool);
 }
 
 int restore_region(struct pool *pool, const struct version *v, struct region *r,

@@ -54,8 +54,8 @@ struct restore_request {
         uint64_t how;      /* RESTART_…                           */
         struct lazy *lazy; /* empty; for regions that are laid over the pool */
 };
-/* One region after the other, all from one version: the newest that is intact; *out is NULL if
- * there is none. */
+/* One region after the other, all from one version: the newest that is intact. *out is NULL if the
+ * pool has none yet; BELAY_E_DATA if it has had some, and none is intact. */
 int restore_choose(struct pool *pool, bool verify, const struct version **out);
 /* 1, or 0 if the version does not have the region. BELAY_E_MISMATCH if its shape is another. */
 int restore_region(struct pool *pool, const struct version *v, struct region *r,

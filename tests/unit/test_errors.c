@@ -218,7 +218,9 @@ static void test_variables(void)
                 KEEPS(nvattach(genid("own"), own, sizeof(own)), == 0);
                 KEEPS(nvchkptall(), == 0);
                 KEEPS(nvchkptid(genid("a")), == 0);
+                SHOWS(nvchkptid(genid("t")), == -EINVAL, -EINVAL);
                 KEEPS(nvsize(genid("a")), == 1000);
+                SHOWS(nvsize(genid("t")), == 0, -ENOENT);
                 KEEPS(nvrealloc(genid("a"), a, 2000), != NULL);
                 SHOWS(nvrealloc(genid("nobody"), a, 2000), == NULL, -ENOENT);
                 KEEPS(nvdelete(genid("m")), == 0);
