@@ -8,7 +8,7 @@ export TSAN_OPTIONS="suppressions=$PWD/tests/stress/tsan.supp history_size=4 exi
 failed=0
 # Not those about processes, handlers and system calls: the sanitizer stands before libc for the same functions, and
 # cannot follow a fork with threads. Nor stress_mappings, which leaves it no memory to say what it found.
-for name in commit patches pieces content regions tracking disk_full unprotectable early lazy threads; do
+for name in commit patches pieces content regions tracking disk_full unprotectable early lazy threads messages; do
         test=$dir/bin/tests/stress_$name
         log=$dir/$name.log
         temporary=$(mktemp -d)

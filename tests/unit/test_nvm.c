@@ -482,6 +482,41 @@ static void test_replace(void)
         CHECK_EQ(unsetenv("BELAY_REPLACE"), 0);
 }
 
+#define MANY 500
+
+static uint64_t id_number(int i)
+{
+        char name[32];
+        snprintf(name, sizeof(name), "variable %d", i);
+        return i % 3 ? genid(name) : (uint64_t)i + 1; /* ids may also be the program's own */
+}
+
+/* Names and ids are told apart, however many there are. */
+static void test_many(void)
+{
+        begin_pool("nvm_many");
+        for (int life = 0; life < 2; life++) {
+                for (int i = 0; i < MANY; i++) {
+                        int *p = nvalloc(id_number(i), sizeof(int), 1);
+                        CHECK(p && *p == (life ? i : 0));
+                        *p = i;
+                }
+                for (int i = 0; i < MANY; i++)
+                        CHECK(nvalloc(id_number(i), sizeof(int), 1) == NULL);
+                CHECK_EQ(nvchkptall(), 0);
+                CHECK_EQ(nvclose(), 0);
+        }
+        /* Deleted, every second one, and those only. */
+        for (int i = 0; i < MANY; i += 2)
+                CHECK_EQ(nvdelete(id_number(i)), 0);
+        for (int i = 0; i < MANY; i++)
+                CHECK_EQ(nvsize(id_number(i)), i % 2 ? sizeof(int) : 0);
+        CHECK_EQ(nvchkptall(), 0);
+        for (int i = 0; i < MANY; i++)
+                CHECK_EQ(nvsize(id_number(i)), i % 2 ? sizeof(int) : 0);
+        CHECK_EQ(nvclose(), 0);
+}
+
 static void test_mistakes(void)
 {
         begin_pool("nvm_mistakes");
@@ -507,6 +542,7 @@ int main(void)
         RUN(test_damage);
         RUN(test_older);
         RUN(test_replace);
+        RUN(test_many);
         RUN(test_mistakes);
         return 0;
 }
