@@ -4,7 +4,7 @@ set -eu
 cd "$(dirname "$0")/.."
 dir=build/tsan
 scripts/build.sh $dir -DBELAY_SANITIZE=thread -DBELAY_WERROR=OFF
-export TSAN_OPTIONS="suppressions=$PWD/tests/stress/tsan.supp history_size=4 exitcode=66"
+export TSAN_OPTIONS="history_size=4 exitcode=66"
 failed=0
 # Not those about processes, handlers and system calls: the sanitizer stands before libc for the same functions, and
 # cannot follow a fork with threads. Nor stress_mappings, which leaves it no memory to say what it found.

@@ -146,6 +146,67 @@ static inline bool hash_equal(struct hash128 a, struct hash128 b)
         return a.lo == b.lo && a.hi == b.hi;
 }
 
+/* ---- ThreadSanitizer ------------------------------------------------------------------------- */
+
+/* What it cannot see by itself; nothing in other builds. */
+#if defined(__SANITIZE_THREAD__)
+#define WITH_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define WITH_TSAN 1
+#endif
+#endif
+#ifdef WITH_TSAN
+void AnnotateIgnoreReadsBegin(const char *file, int line);
+void AnnotateIgnoreReadsEnd(const char *file, int line);
+void __tsan_read_range(void *p, long bytes);
+void __tsan_write_range(void *p, long bytes);
+void __tsan_acquire(void *p);
+void __tsan_release(void *p);
+#define tsan_unseen(statement)                                                                     \
+        do {                                                                                       \
+                AnnotateIgnoreReadsBegin(__FILE__, __LINE__);                                      \
+                statement;                                                                         \
+                AnnotateIgnoreReadsEnd(__FILE__, __LINE__);                                        \
+        } while (0)
+#define tsan_read(p, bytes)    __tsan_read_range((void *)(uintptr_t)(p), (long)(bytes))
+#define tsan_written(p, bytes) __tsan_write_range(p, (long)(bytes))
+#define tsan_acquire(p)        __tsan_acquire(p)
+#define tsan_release(p)        __tsan_release(p)
+#else
+#define tsan_unseen(statement) statement
+#define tsan_read(p, bytes)    ((void)(p), (void)(bytes))
+#define tsan_written(p, bytes) ((void)(p), (void)(bytes))
+#define tsan_acquire(p)        ((void)(p))
+#define tsan_release(p)        ((void)(p))
+#endif
+
+/* ---- the program's memory ------------------------------------------------------------------- */
+
+/* A region is read while the program may write it. What is read is valid all the same: its pages
+ * are protected until it is captured, or are asked afterwards whether they were written.
+ * ThreadSanitizer sees neither, and would report a race for every word. So whatever copies,
+ * compares or hashes a region goes through these functions, and what they read from `from` is
+ * hidden from it. A caller that has memory of Belay's own there says so with tsan_read. */
+static inline void program_copy(void *to, const void *from, size_t bytes)
+{
+        tsan_unseen(memcpy(to, from, bytes));
+        tsan_written(to, bytes);
+}
+/* `own` is Belay's, `from` the program's. */
+static inline bool program_equal(const void *own, const void *from, size_t bytes)
+{
+        bool equal;
+        tsan_unseen(equal = memcmp(own, from, bytes) == 0);
+        return equal;
+}
+static inline struct hash128 program_hash(uint32_t kind, const void *from, size_t bytes)
+{
+        struct hash128 h;
+        tsan_unseen(h = hash_block(kind, from, bytes));
+        return h;
+}
+
 /* ---- name index ---------------------------------------------------------------------------- */
 
 /* A sorted array of (hash of name, position), in storage the caller owns. The caller compares the

@@ -73,10 +73,11 @@ static int stage_copy(struct engine *e, uint32_t span, uint64_t u, uint32_t slot
         uint32_t region = e->region_of[span];
         const struct span *s = &e->part[region]->watch->span;
         const uint8_t *copy = g->slots + slot * g->slot_bytes;
+        tsan_read(copy, unit_length(s, u));
         /* Copied ahead, and the program has not come yet: the copy was not needed. */
         e->epoch.ahead_missed +=
                 atomic_load(&s->access[u]) == ACCESS_NONE &&
-                memcmp(copy, (const void *)unit_begin(s, u), unit_length(s, u)) == 0;
+                program_equal(copy, (const void *)unit_begin(s, u), unit_length(s, u));
         int rc = put_unit(e, region, u, copy);
         atomic_store(&e->part[region]->watch->span.state[u], UNIT_DONE);
         slot_give(g, slot);

@@ -151,7 +151,7 @@ static void copy_page(struct engine *e, uint32_t region, uintptr_t page)
         }
         e->patches[i] = (struct patch){page, region, (uint32_t)slot};
         e->patch_count++;
-        memcpy(copy_of(e, i), (const void *)page, PLAT_PAGE);
+        program_copy(copy_of(e, i), (const void *)page, PLAT_PAGE);
         call_dirty(w, page, page + PLAT_PAGE);
 }
 
@@ -316,7 +316,7 @@ static int put_block(struct engine *e, uint64_t i, uint64_t block)
         const struct region *r = e->part[region];
         uintptr_t begin = (uintptr_t)r->ptr + block * r->desc.block_bytes;
         uintptr_t end = begin + block_length(&r->desc, block);
-        memcpy(e->block, (const void *)begin, end - begin);
+        program_copy(e->block, (const void *)begin, end - begin);
         int lost = lost_page(e, i, begin, end);
         if (lost < 0)
                 return err_set(lost, "region '%s': what was written cannot be found out: %s",

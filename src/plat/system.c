@@ -214,7 +214,12 @@ static int sys_mmap(int fd, uint64_t bytes, void **out)
 
 static int sys_mremap(void *old, uint64_t old_bytes, uint64_t bytes, void **out)
 {
+        /* The addresses it leaves may be those that another thread gets: ThreadSanitizer follows
+         * mmap and munmap, but not this. */
+        static char addresses;
+        tsan_release(&addresses);
         void *p = mremap(old, old_bytes, bytes, MREMAP_MAYMOVE);
+        tsan_acquire(&addresses);
         if (p == MAP_FAILED)
                 return -errno;
         *out = p;

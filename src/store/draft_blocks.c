@@ -141,7 +141,7 @@ static bool same_in_place(struct draft *d, uint32_t hash, const struct leaf_entr
 {
         bool timed = time_this(d, bytes);
         uint64_t start = timed ? plat->now_ns() : 0;
-        bool equal = hash_equal(hash_block(hash, from, bytes), old->hash);
+        bool equal = hash_equal(program_hash(hash, from, bytes), old->hash);
         if (timed)
                 add_sample(&d->result.hash, start, plat->now_ns(), bytes);
         return equal;
@@ -153,7 +153,7 @@ static struct hash128 copy_and_hash(struct draft *d, uint32_t hash, void *to, co
 {
         bool timed = time_this(d, bytes);
         uint64_t start = timed ? plat->now_ns() : 0;
-        memcpy(to, from, bytes);
+        program_copy(to, from, bytes);
         uint64_t copied = timed ? plat->now_ns() : 0;
         struct hash128 h = hash_block(hash, to, bytes);
         if (timed) {
@@ -162,6 +162,14 @@ static struct hash128 copy_and_hash(struct draft *d, uint32_t hash, void *to, co
                         add_sample(&d->result.rehash, copied, plat->now_ns(), bytes);
         }
         return h;
+}
+
+/* As the functions of base.h for the program's memory. */
+static bool program_is_zero(const void *from, uint32_t bytes)
+{
+        bool zero;
+        tsan_unseen(zero = block_is_zero(from, bytes));
+        return zero;
 }
 
 /* A block of zeros takes no place. */
@@ -189,7 +197,7 @@ int draft_put(struct draft *d, uint32_t region, uint64_t block, const void *from
         const struct leaf_entry *old = hash == HASH_NONE ? NULL : old_entry(d, region, block);
         void *copy;
         own->result.put_blocks++;
-        if (block_is_zero(from, bytes))
+        if (program_is_zero(from, bytes))
                 return put_zeros(d, region, block, old);
         bool compares = old && old->offset;
         bool look = compares && !own->changing;
@@ -220,8 +228,8 @@ bool draft_same(const struct draft *d, uint32_t region, uint64_t block, const vo
         uint32_t bytes = block_length(desc, block);
         if (!old || desc->hash == HASH_NONE)
                 return false;
-        return old->offset ? hash_equal(hash_block(desc->hash, from, bytes), old->hash)
-                           : block_is_zero(from, bytes);
+        return old->offset ? hash_equal(program_hash(desc->hash, from, bytes), old->hash)
+                           : program_is_zero(from, bytes);
 }
 
 int draft_put_same(struct draft *d, uint32_t region, uint64_t block)

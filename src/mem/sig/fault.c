@@ -108,7 +108,8 @@ void unit_finish(struct span *s, uint64_t u, uint32_t state)
 void unit_copy(struct span *s, uint64_t u, uint32_t slot)
 {
         struct guard *g = s->guard;
-        memcpy(g->slots + slot * g->slot_bytes, (const void *)unit_begin(s, u), unit_length(s, u));
+        program_copy(g->slots + slot * g->slot_bytes, (const void *)unit_begin(s, u),
+                     unit_length(s, u));
         atomic_fetch_add(&g->copied_bytes, unit_length(s, u));
         unit_finish(s, u, UNIT_COPIED | slot << UNIT_SLOT_SHIFT);
         if (!g->in_turn)
