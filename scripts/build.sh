@@ -1,9 +1,14 @@
 #!/bin/bash
-# Configures on first use and builds: build.sh DIRECTORY [CMake options]
+# Configures on first use and builds: build.sh DIRECTORY [--target NAME] [CMake options]
 set -eu
 cd "$(dirname "$0")/.."
 dir=$1
 shift
+target=all
+if [ "${1:-}" = --target ]; then
+        target=$2
+        shift 2
+fi
 
 # Repeating options at every call keeps an existing directory in step; without options it is skipped.
 if [ ! -f "$dir/build.ninja" ] || [ $# -gt 0 ]; then
@@ -14,4 +19,4 @@ if [ ! -f "$dir/build.ninja" ] || [ $# -gt 0 ]; then
         fi
         sed -n '/^-- belay/,/^--   sanitizers/s/^-- //p' "$dir/configure.log"
 fi
-cmake --build "$dir" -- --quiet
+cmake --build "$dir" --target "$target" -- --quiet

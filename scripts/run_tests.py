@@ -9,7 +9,8 @@ Steps (--step NAME=COMMAND) run first, one after the other. Then, for every --bu
 
 A test gets TEST_BIN, TEST_LIB, TEST_SRC, TEST_SANITIZED (1 or 0) and a fresh TMPDIR. Exit 0 is
 a pass, 77 a skip whose reason is the last line of output. A comment near the top of its source may say
-`timeout: SECONDS` and `builds: normal` (not under sanitizers). Names ending in _long run only with --long.
+`timeout: SECONDS` and `builds:` with the labels of the builds it runs in; without one it runs in
+`builds: normal asan`. Names ending in _long run only with --long.
 """
 import argparse
 import concurrent.futures
@@ -25,6 +26,8 @@ import tempfile
 import time
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BUILDS = {"normal", "asan", "tsan"}
+DEFAULT_BUILDS = ["normal", "asan"]
 DEFAULT_LIMIT = 120
 STEP_LIMIT = 600
 LONG_STEP_LIMIT = 3600
@@ -44,6 +47,7 @@ class Test:
 class Build:
     def __init__(self, text):
         label, _, path = text.rpartition("=")
+        self.label = label or "normal"
         self.prefix = label + "/" if label else ""
         self.sanitized = bool(label)
         self.dir = os.path.join(TOP, path)
@@ -56,6 +60,7 @@ class Build:
             "TEST_SANITIZED": "1" if self.sanitized else "0",
             "ASAN_OPTIONS": "allocator_may_return_null=1:detect_stack_use_after_return=1",
             "UBSAN_OPTIONS": "print_stacktrace=1",
+            "TSAN_OPTIONS": "history_size=4:exitcode=66",
         }
 
 
@@ -64,9 +69,14 @@ def directives(path):
     found = {}
     with open(path, encoding="utf-8") as f:
         for _, line in zip(range(40), f):
-            match = re.match(r"\s*(?:#|/?\*|//)\s*(timeout|builds):\s*(\w+)", line)
-            if match:
-                found[match[1]] = match[2]
+            if not re.match(r"\s*(#|/?\*|//)", line):
+                continue
+            for match in re.finditer(r"\b(timeout|builds):((?: +\w+\b(?!:))*)", line):
+                words = match[2].split()
+                if not (len(words) == 1 and words[0].isdigit() if match[1] == "timeout"
+                        else words and set(words) <= BUILDS):
+                    sys.exit(f"{path}: not understood: {match[0]}")
+                found[match[1]] = words
     return found
 
 
@@ -81,9 +91,9 @@ def discover(build, long_tests):
             if stem.endswith("_long") != long_tests:
                 continue
             settings = directives(source) if extension in (".c", ".sh", ".py") else {}
-            if build.sanitized and settings.get("builds") == "normal":
+            if build.label not in settings.get("builds", DEFAULT_BUILDS):
                 continue
-            limit = int(settings.get("timeout", DEFAULT_LIMIT))
+            limit = int(settings.get("timeout", [DEFAULT_LIMIT])[0])
             if build.sanitized:
                 limit *= SANITIZER_FACTOR
             missing = None

@@ -15,9 +15,11 @@ fi
 asan="scripts/build.sh build/asan -DBELAY_SANITIZE=address,undefined -DBELAY_WERROR=OFF"
 asan="$asan -DCMAKE_BUILD_TYPE=Debug '-DCMAKE_C_FLAGS_DEBUG=-O1 -g'"
 
+# Only for the tests that ask for it with `builds:`: most others are about one thread, or start processes.
+tsan="scripts/build.sh build/tsan --target tests_tsan -DBELAY_SANITIZE=thread -DBELAY_WERROR=OFF"
+
 if [ "${1:-}" = --long ]; then
-        exec python3 scripts/run_tests.py --build build --step fuzz="scripts/fuzz.sh 60" \
-                --step tsan=scripts/tsan.sh "$@"
+        exec python3 scripts/run_tests.py --build build --step fuzz="scripts/fuzz.sh 60" "$@"
 fi
 exec python3 scripts/run_tests.py \
         --step lint=scripts/lint.sh \
@@ -27,5 +29,6 @@ exec python3 scripts/run_tests.py \
         --step symbols-static="python3 scripts/check_symbols.py build/lib/libbelay.a src/api/libbelay.map include/belay" \
         --step signal-zone="python3 scripts/check_signal_zone.py" \
         --step build-asan="$asan" \
+        --step build-tsan="$tsan" \
         --step fuzz="scripts/fuzz.sh --smoke" \
-        --build build --build asan=build/asan "$@"
+        --build build --build asan=build/asan --build tsan=build/tsan "$@"

@@ -25,6 +25,12 @@ void *stress_copy(const void *p, uint64_t bytes);
 int stress_state(struct belay *b);
 /* Waits for a child and returns its exit status, or 1000 + the signal that ended it. */
 int stress_reap(int pid);
+/* Everything takes ten times as long. */
+#if defined(__SANITIZE_THREAD__)
+#define STRESS_TSAN true
+#else
+#define STRESS_TSAN false
+#endif
 /* Writes to regions by the program, which the kernel keeps apart from the flusher's reading:
  * nothing that ThreadSanitizer could see, and it would be busy with nothing else. */
 #define STRESS_PROGRAM __attribute__((no_sanitize("thread")))

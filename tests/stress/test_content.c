@@ -1,4 +1,6 @@
-/* Only what really changed is written, and all of it, however the change is found. */
+/* Only what really changed is written, and all of it, however the change is found.
+ *
+ * builds: normal asan tsan */
 #include "base/base.h"
 #include "content.h"
 #include "stress.h"

@@ -2,7 +2,8 @@
  * abandoned with a cause, earlier ones are intact, and the next one is complete. On a small file
  * system of its own, in a mount namespace that ends with the test.
  *
- * timeout: 120 */
+ * timeout: 120
+ * builds: normal asan tsan */
 #define _GNU_SOURCE
 #include "stress.h"
 #include <errno.h>

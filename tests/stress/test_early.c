@@ -1,5 +1,7 @@
 /* Pre-copy: whatever was copied early, and whatever the program did meanwhile, a version is the
- * state at its freeze. */
+ * state at its freeze.
+ *
+ * builds: normal asan tsan */
 #include "base/base.h"
 #include "plat/plat.h"
 #include "stress.h"
@@ -56,7 +58,7 @@ static void begin(struct world *w, const char *way, const char *form, uint32_t f
         *w = (struct world){.flags = flags};
         /* ThreadSanitizer cannot see that a ring is gone when another is mapped in its place. */
         snprintf(options, sizeof(options), "unit=64KiB copy_buffer=256KiB precopy=%s %s%s", form,
-                 way, getenv("TEST_SANITIZED") ? " io=pwrite" : "");
+                 way, STRESS_TSAN ? " io=pwrite" : "");
         snprintf(w->path, sizeof(w->path), "%s", stress_pool("early"));
         w->b = stress_open(w->path, options);
         for (int i = 0; i < SETS; i++)
@@ -108,7 +110,7 @@ static void run(const char *way, const char *form, uint32_t flags)
         struct world w;
         begin(&w, way, form, flags);
         bool certain = strcmp(form, "immediate") == 0; /* sooner or later */
-        for (uint64_t i = 0; i < 6 || (certain && w.early == 0 && i < 100); i++) {
+        for (uint64_t i = 0; i < (STRESS_TSAN ? 2 : 6) || (certain && w.early == 0 && i < 100); i++) {
                 checkpoint(&w);
                 compute(&w, i); /* while it is flushed, and when it is */
                 compare(&w);

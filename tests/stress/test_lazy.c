@@ -1,5 +1,7 @@
 /* Restart without copying: what the program sees is the version, whatever happens to the pool, and
- * damage is found before anything is published. */
+ * damage is found before anything is published.
+ *
+ * builds: normal asan tsan */
 #include "base/base.h"
 #include "stress.h"
 #include <errno.h>

@@ -1,5 +1,7 @@
 /* Memory that stands for slower memory: nobody is faster than it would be. How much slower things
- * are than asked for is not looked at. */
+ * are than asked for is not looked at.
+ *
+ * builds: normal asan tsan */
 #include "stress.h"
 #include <time.h>
 

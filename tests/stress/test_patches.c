@@ -1,7 +1,8 @@
 /* Units of which single pages were written are not protected: the program writes to other pages of
  * the same blocks before the flusher has read them, and the version is still that of the freeze.
  *
- * timeout: 120 */
+ * timeout: 120
+ * builds: normal asan tsan */
 #include "stress.h"
 #include <fcntl.h>
 

@@ -1,4 +1,6 @@
-/* A checkpoint that the program completes piece by piece. */
+/* A checkpoint that the program completes piece by piece.
+ *
+ * builds: normal asan tsan */
 #include "base/base.h"
 #include "stress.h"
 #include <errno.h>

@@ -1,5 +1,7 @@
 /* A block of the version before has to be read, and the read fails once. This version fails; the
- * one before is not damaged, and says so to nobody. */
+ * one before is not damaged, and says so to nobody.
+ *
+ * builds: normal asan tsan */
 #include "plat/plat.h"
 #include "stress.h"
 #include <errno.h>

@@ -1,5 +1,7 @@
 /* Regions that come, grow, move and go while a commit runs: the version holds the state at its
- * freeze, and the calls neither hang nor disturb it. */
+ * freeze, and the calls neither hang nor disturb it.
+ *
+ * builds: normal asan tsan */
 #include "stress.h"
 #include <fcntl.h>
 #include <pthread.h>

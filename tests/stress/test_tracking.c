@@ -1,6 +1,8 @@
 /* Every way to lose a write: shared pages at unit edges, each tracker, each fallback by mask, huge
  * pages, unaligned memory, two contexts over the same memory. What is stored is compared with the
- * state at the freeze. */
+ * state at the freeze.
+ *
+ * builds: normal asan tsan */
 #include "stress.h"
 #include <sys/mman.h>
 

@@ -1,5 +1,7 @@
 /* A region that cannot be protected, as when a process has too many mappings, is staged at the
- * freeze. */
+ * freeze.
+ *
+ * builds: normal asan tsan */
 #include "check.h"
 #include "plat/plat.h"
 #include <belay/belay.h>

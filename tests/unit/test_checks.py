@@ -179,6 +179,31 @@ def lint(top):
     plant(top, "lint: Python syntax", check, "tools/zz.py", "def\n", r"SyntaxError")
 
 
+def runner(top):
+    """run_tests.py: what a test's source says is understood wherever it stands in a comment."""
+    def tests(text, *options):
+        path = write(top, "tests/unit/test_zz.sh", text)
+        outcome = run(top, ["python3", "scripts/run_tests.py", "--build", "build", *options])
+        os.remove(path)
+        return outcome
+
+    def has(outcome, text):
+        return (0 if text in outcome[1] else 1), outcome[1]
+
+    sleeping = "#!/bin/bash\n# A test that sleeps. {}\nsleep 60\n"
+    expect("runner: a test passes", tests("exit 0\n"), None)
+    expect("runner: a test fails", tests("exit 3\n"), r"exit 3: ")
+    expect("runner: a limit at the end of a line", tests(sleeping.format("timeout: 1")), r"over its limit of 1 s")
+    expect("runner: two settings in one line", tests(sleeping.format("builds: normal timeout: 1")),
+           r"over its limit of 1 s")
+    expect("runner: a limit that is no number", tests(sleeping.format("timeout: soon")), r"not understood: timeout: soon")
+    expect("runner: an unknown build", tests(sleeping.format("builds: msan")), r"not understood: builds: msan")
+    everywhere = ("--build", "asan=build", "--build", "tsan=build")
+    for what, text, count in [("no setting", "", 2), ("normal", "# builds: normal\n", 1),
+                              ("one sanitizer", "# builds: tsan\n", 1), ("all", "# builds: normal asan tsan\n", 3)]:
+        expect(f"runner: builds, {what}", has(tests(text + "exit 0\n", *everywhere), f"{count} passed, 0 failed"), None)
+
+
 def main():
     with tempfile.TemporaryDirectory() as top:
         copy(top)
@@ -186,6 +211,7 @@ def main():
         headers(top)
         signal_zone(top)
         symbols(top)
+        runner(top)
         lint(top)
     print(f"{failures} check(s) failed" if failures else "all violations were caught")
     return 1 if failures else 0
