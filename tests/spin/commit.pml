@@ -1,11 +1,15 @@
 /* commit.pml: the commit as src/mem/sig/fault.c, src/engine/freeze.c and flush.c make it: freeze,
  * flush, fault, copy, wait, and the failure of a flush.
  *
- * Two program threads write to every unit, one flusher captures them, and there are fewer slots
- * than units. Memory of a unit is a number, the epoch whose content it holds; a capture that takes
- * two steps (first half, second half) shows a torn unit if anybody writes in between.
+ * Two program threads write to every unit whenever they like, also while a freeze looks at one unit
+ * after the other; one flusher captures the units, and there are fewer slots than units. Memory of a
+ * unit is two numbers that tell who wrote them; a capture that takes two steps (first half, second
+ * half) shows a torn unit if anybody writes in between.
  *
- *   no torn unit        what is stored of a unit is what it held at the freeze (assert in stage)
+ *   no torn unit        what is stored of a unit is what it held when the freeze protected it
+ *                       (assert in stage)
+ *   no lost write       a unit that is not called written holds what is stored of it: at each
+ *                       freeze (assert in protect_unit) and in the end (assert in init)
  *   no lost wake-up     a thread that sleeps has no timeout here, although the code has one: a lost
  *                       wake-up is a deadlock, which Spin reports as an invalid end state
  *   bounded wait        ltl done: under weak fairness both threads finish and so does the commit
@@ -13,14 +17,17 @@
  *
  * Mutations, each found by the check: -DMUTANT=1 opens a unit before it is copied; 2 finishes a unit
  * without looking whether somebody waits; 3 sleeps without comparing the word; 4 forgets to give a
- * slot back; 5 abandons a commit without waiting for copies on their way. */
+ * slot back; 5 abandons a commit without waiting for copies on their way; 6 freezes without waiting
+ * for handlers that are inside; 7 enters while a freeze runs; 8 goes in after a freeze without
+ * looking whether the next one runs; 9 freezes after nobody was inside, and says so only then; 10
+ * leaves before the pages are open; 11 opens a unit behind the flusher without calling it written. */
 #ifndef MUTANT
 #define MUTANT 0
 #endif
 #define UNITS  2
 #define SLOTS  1
 #ifndef EPOCHS
-#define EPOCHS 2
+#define EPOCHS 3
 #endif
 
 mtype = {OPEN, PENDING, BUSY, COPIED, DONE};
@@ -30,7 +37,10 @@ bool waited[UNITS];    /* UNIT_WAITED in the same word            */
 bool protect[UNITS];   /* the pages are read-only                 */
 byte low[UNITS];       /* memory of a unit: two halves            */
 byte high[UNITS];
-byte frozen[UNITS];    /* what they held at the freeze            */
+byte frozen[UNITS];    /* what they held when they were protected */
+byte stored[UNITS];    /* what the last version holds of them     */
+bool written[UNITS];   /* since the freeze, as faults tell        */
+bool dirty[UNITS];     /* since the last version                  */
 byte slot_low[UNITS];  /* a copy; who owns the slot is slot_of    */
 byte slot_high[UNITS];
 bool pushed[UNITS];    /* the copy is on the stack of copies      */
@@ -38,9 +48,8 @@ byte sleepers[UNITS];  /* threads asleep on the word              */
 byte woken[UNITS];     /* wake-ups not yet consumed               */
 byte slots = SLOTS;
 byte epoch = 0;
-byte writing = 0;        /* threads in the middle of a store: the program makes sure that there
-                            is none during the freeze */
-bool failing = false;
+bool freezing = false;
+byte inside = 0;         /* handlers at work */
 byte left;
 byte finished = 0;       /* program threads that are through */
 bool through = false;    /* the flusher is                   */
@@ -149,13 +158,51 @@ inline capture(u)
         seen = OPEN; has = false; claimed = false
 }
 
-/* One store each to both halves; a protected page faults first, and the store is then repeated. */
+/* span_enter: counted first, so that a freeze that begins now waits; out again and another look if
+ * one runs already. */
+inline enter()
+{
+#if MUTANT == 7
+        inside++;
+#elif MUTANT == 8
+        inside++;
+        if
+        :: freezing -> inside--; !freezing; inside++
+        :: else
+        fi;
+#else
+        do
+        :: inside++;
+           if
+           :: freezing -> inside--; !freezing
+           :: else -> break
+           fi
+        od;
+#endif
+        skip
+}
+
+/* guard_fault and admit_span. */
+inline fault(u)
+{
+        enter();
+        capture(u);
+        written[u] = true;
+#if MUTANT == 10
+        inside--;
+        protect[u] = false
+#else
+        protect[u] = false;
+        inside--
+#endif
+}
+
+/* A protected page faults first, and the store is then repeated. */
 inline store(u, second, value)
 {
-        bool stored = false;
-        writing++;
+        bool through_now = false;
         do
-        :: stored -> break
+        :: through_now -> break
         :: else ->
                 atomic {
                         if
@@ -164,19 +211,20 @@ inline store(u, second, value)
                                 :: second -> high[u] = value
                                 :: else -> low[u] = value
                                 fi;
-                                stored = true
+                                through_now = true
                         :: else
                         fi
                 }
                 if
-                :: stored
-                :: else -> capture(u); protect[u] = false
+                :: through_now
+                :: else -> fault(u)
                 fi
         od;
-        writing--;
-        stored = false
+        through_now = false
 }
 
+/* One thread writes first halves, the other one second halves: whichever half a capture reads at the
+ * wrong time differs then. */
 proctype program(byte first)
 {
         byte n = 0;
@@ -184,41 +232,81 @@ proctype program(byte first)
         do
         :: n < UNITS ->
                 u = (first + n) % UNITS;
-                store(u, false, 5 + first);
-                store(u, true, 5 + first);
+                store(u, first == 1, 5 + first);
                 n++
         :: else -> break
         od;
         finished++
 }
 
+/* 4 bits are enough to tell the contents apart. */
+#define BOTH(a, b) ((a) + 16 * (b))
+
 inline stage(u, a, b)
 {
-        assert(a == frozen[u] % 16 || failing);
-        assert(b == frozen[u] / 16 || failing)
+        assert(BOTH(a, b) == frozen[u]);
+        stored[u] = BOTH(a, b)
 }
 
-/* 4 bits are enough to tell the contents apart. */
-#define BITS(x) ((x) % 16)
+/* guard_hold. The wait has a timeout instead of a wake-up. */
+inline hold()
+{
+#if MUTANT == 6
+        freezing = true
+#elif MUTANT == 9
+        inside == 0;
+        freezing = true
+#else
+        freezing = true;
+        inside == 0
+#endif
+}
+
+/* collect, order_begin_epoch and set_pending. A unit that is not protected may be written meanwhile:
+ * what is written then is in this version, since it is protected before it is captured. */
+inline collect(f)
+{
+        dirty[f] = dirty[f] || written[f];
+        written[f] = false;
+        assert(!pushed[f] && state[f] != BUSY);
+        if
+        :: dirty[f] -> state[f] = PENDING; left++
+        :: else -> state[f] = OPEN
+        fi
+}
+
+inline protect_unit(f)
+{
+        atomic {
+                if
+                :: dirty[f] -> protect[f] = true; frozen[f] = BOTH(low[f], high[f])
+                :: else -> assert(stored[f] == BOTH(low[f], high[f]))
+                fi
+        }
+}
 
 inline freeze()
 {
-        byte f = 0;
-        atomic {
-                writing == 0;
-                do
-                :: f < UNITS ->
-                        frozen[f] = BITS(low[f]) + 16 * BITS(high[f]);
-                        assert(!pushed[f] && state[f] != BUSY);
-                        state[f] = PENDING;
-                        protect[f] = true;
-                        f++
-                :: else -> break
-                od;
-                f = 0;
-                left = UNITS;
-                epoch++
-        }
+        hold();
+        collect(0);
+        collect(UNITS - 1);
+        protect_unit(0);
+        protect_unit(UNITS - 1);
+        freezing = false
+}
+
+/* The flusher lets the program write behind it, or leaves that to the first fault. */
+inline open_behind(u)
+{
+        if
+        :: true
+#if MUTANT != 11
+                -> written[u] = true; protect[u] = false
+#else
+                -> protect[u] = false
+#endif
+        :: true
+        fi
 }
 
 /* A pending unit, whoever waits for it or not: the order is a matter of speed. */
@@ -236,12 +324,12 @@ inline flush_one()
         fi;
         a = low[u];
         b = high[u];
-        stage(u, BITS(a), BITS(b));
+        stage(u, a, b);
         finish(u, DONE);
-        protect[u] = false;
+        open_behind(u);
         goto counted;
 staged_copy:
-        stage(u, BITS(slot_low[u]), BITS(slot_high[u]));
+        stage(u, slot_low[u], slot_high[u]);
         state[u] = DONE;
 #if MUTANT != 4
         atomic { slots++; assert(slots <= SLOTS) }
@@ -285,7 +373,7 @@ inline abandon()
         left = 0;
         atomic {
                 do
-                :: k < UNITS -> protect[k] = false; k++
+                :: k < UNITS -> written[k] = true; protect[k] = false; k++
                 :: else -> break
                 od;
                 k = 0
@@ -301,8 +389,11 @@ proctype flusher()
                 freeze();
                 do
                 :: left > 0 -> flush_one()
-                :: left > 0 && n == 0 -> abandon()
-                :: left == 0 -> break
+                :: left > 0 && n == 0 -> abandon(); break
+                :: left == 0 ->
+                        /* published */
+                        atomic { dirty[0] = false; dirty[UNITS - 1] = false }
+                        break
                 od;
                 n++
         :: else -> break
@@ -314,13 +405,16 @@ init {
         atomic {
                 low[0] = 1; high[0] = 2;
                 low[UNITS - 1] = 3; high[UNITS - 1] = 4;
+                written[0] = true; written[UNITS - 1] = true;
                 run flusher();
                 run program(0);
                 run program(1)
         }
         (through && finished == 2);
         slots == SLOTS;
-        assert(slots == SLOTS)
+        assert(slots == SLOTS && inside == 0);
+        assert(written[0] || dirty[0] || stored[0] == BOTH(low[0], high[0]));
+        assert(written[1] || dirty[1] || stored[1] == BOTH(low[1], high[1]))
 }
 
 ltl done { <> (through && finished == 2) }
