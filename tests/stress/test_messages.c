@@ -1,5 +1,7 @@
 /* Messages of the flusher reach the log sink, and do so inside calls of the program: the sink is
- * the program's code and may take its locks, which a thread that waits for the flusher may hold. */
+ * the program's code and may take its locks, which a thread that waits for the flusher may hold.
+ *
+ * builds: normal asan tsan */
 #include "stress.h"
 #include <errno.h>
 #include <pthread.h>

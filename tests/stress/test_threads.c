@@ -1,5 +1,7 @@
 /* The calls that any thread may make at any time, made by several at once. What they must not do is
- * found by the sanitizers; what they must say is checked here. */
+ * found by the sanitizers; what they must say is checked here.
+ *
+ * builds: normal asan tsan */
 #include "base/base.h"
 #include "stress.h"
 #include <errno.h>
