@@ -83,11 +83,86 @@ static void test_choice(void)
         free(set);
 }
 
+struct resized {
+        const char *path;
+        struct belay *b;
+        uint8_t *set;
+};
+
+static uint64_t data_of(struct resized *t, uint64_t bytes)
+{
+        struct belay_stats s = {.size = sizeof(s)};
+        CHECK_EQ(belay_checkpoint(t->b), 0);
+        stress_exact(t->b, t->path, "set", t->set, bytes);
+        CHECK_EQ(belay_stats(t->b, &s), 0);
+        CHECK_EQ(s.last_compared, 1);
+        return s.last_data;
+}
+
+/* Registers a region of another size than the stored one, and lets the restart resize it. */
+static void restart_resized(struct resized *t, const char *options, uint64_t registered)
+{
+        if (t->b)
+                CHECK_EQ(belay_close(&t->b), 0);
+        t->b = stress_open(t->path, options);
+        t->set = belay_alloc(t->b, "set", BELAY_U8, registered);
+        CHECK(t->set != NULL);
+        CHECK_EQ(belay_restart_version(t->b, 0, BELAY_RESIZE), 1);
+        t->set = belay_ptr(t->b, "set");
+}
+
+/* A region that got another size, by belay_resize or by a restart, is compared block by block with
+ * the version before: only what is new or changed is written. */
+static void check_resize(const char *options)
+{
+        enum { BLOCK = 4096, BYTES = 300 * BLOCK, MORE = 330 * BLOCK };
+        struct resized t = {.path = stress_pool("resized")};
+        printf("  %s\n", options);
+        t.b = stress_open(t.path, options);
+        t.set = belay_alloc(t.b, "set", BELAY_U8, BYTES);
+        stress_fill(t.set, BYTES, 1);
+        CHECK_EQ(belay_checkpoint(t.b), 0);
+        t.set = belay_resize(t.b, "set", MORE);
+        CHECK(data_of(&t, MORE) <= MORE - BYTES);
+        t.set[7 * BLOCK]++;
+        CHECK_EQ(data_of(&t, MORE), BLOCK);
+        t.set = belay_resize(t.b, "set", BYTES + 100);
+        CHECK(data_of(&t, BYTES + 100) <= 100);
+        restart_resized(&t, options, 10);
+        CHECK_EQ(data_of(&t, BYTES + 100), 0);
+        restart_resized(&t, options, 4 * MORE);
+        t.set[BYTES / 2]++;
+        CHECK_EQ(data_of(&t, BYTES + 100), BLOCK);
+        /* In the running program, from a version of another size. */
+        t.set = belay_resize(t.b, "set", BYTES / 2);
+        CHECK_EQ(data_of(&t, BYTES / 2), 0);
+        CHECK_EQ(belay_restart_version(t.b, belay_version(t.b) - 1, BELAY_RESIZE), 1);
+        t.set = belay_ptr(t.b, "set");
+        CHECK(data_of(&t, BYTES + 100) <= BYTES / 2 + 100);
+        CHECK_EQ(belay_close(&t.b), 0);
+}
+
+static void test_resize(void)
+{
+        for (size_t t = 0; t < ARRAY_LEN(trackers); t++)
+                for (int sync = 0; sync < 2; sync++) {
+                        char options[256];
+                        snprintf(options, sizeof(options),
+                                 "block=4KiB unit=16KiB diff=on policy=%s tracker=%s",
+                                 sync ? "sync" : "adaptive", trackers[t]);
+                        check_resize(options);
+                }
+        check_resize("block=4KiB unit=16KiB media=mapped restart=lazy");
+        check_resize("block=4KiB unit=16KiB media=mapped precopy=immediate");
+        check_resize("block=4KiB unit=16KiB checksum=no diff=on");
+}
+
 int main(void)
 {
         RUN(test_hashes);
         RUN(test_off);
         RUN(test_other_hash);
         RUN(test_choice);
+        RUN(test_resize);
         return 0;
 }
