@@ -38,8 +38,9 @@ static const struct option table[OPT_COUNT] = {
         [OPT_HASH] = {"hash", KIND_WORD, "xxh3", "xxh3|md5|crc32", 0, 0,
                       "by which blocks are compared and checked; crc32 takes one change in 2^32 "
                       "for none"},
-        [OPT_DIFF] = {"diff", KIND_WORD, "auto", "auto|on|off", 0, 0,
-                      "write only blocks whose content changed: always, never, or where it pays"},
+        [OPT_DIFF] = {"diff", KIND_WORD, "auto", "auto|on|off|pages", 0, 0,
+                      "write only blocks whose content changed: always, never, or where it pays; "
+                      "pages: write blocks in which a page was written, without comparing them"},
         [OPT_CHECKSUM] = {"checksum", KIND_WORD, "yes", "no|yes", 0, 0,
                           "check every block when it is read; no: blocks have a hash only where "
                           "they are compared"},

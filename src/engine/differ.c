@@ -8,7 +8,7 @@
 bool differ_shares(const struct engine *e, struct region *r)
 {
         if (e->options.diff != DIFF_AUTO)
-                return e->options.diff == DIFF_ON;
+                return e->options.diff != DIFF_OFF;
         return diff_next(&r->differ);
 }
 

@@ -254,7 +254,7 @@ static int settle(struct engine *e, struct watch *w)
 static bool is_left(const struct engine *e, const struct region *r, uint64_t u)
 {
         const struct watch *w = r->watch;
-        bool in_full = !r->compared && !e->early.dropped;
+        bool in_full = !r->shares && !e->early.dropped;
         return (w->dirty[u] || in_full) && !w->early[u] && unit_is_whole(&w->span, u);
 }
 
@@ -288,6 +288,7 @@ static int copy_region(struct engine *e, uint32_t i)
                         break; /* modified again */
                 w->early[u] = 1;
                 w->look[u] = LOOK_NONE;
+                w->pages[u] = 0;
                 uint64_t start = plat->now_ns();
                 rc = draft_make_room(e->draft, w->span.unit_bytes);
                 if (rc == 0)

@@ -161,6 +161,21 @@ void flush_adapt(struct engine *e);
 /* After a failure: lets the program go on, whatever was not captured. */
 void flush_abandon(struct engine *e);
 
+/* With `diff = pages` nothing is compared. So no unit may be called written because it probably
+ * will be: it would be stored again and again, and nothing would find out that it did not change.
+ */
+static inline bool by_pages(const struct engine *e)
+{
+        return e->options.diff == DIFF_PAGES;
+}
+
+/* pages.c: with by_pages, before the unit is put: keeps its blocks that have no written page. 1 if
+ * it did, so that the draft has what is not to be put; 0 if all of the unit is; or an error. */
+int pages_keep(struct engine *e, uint32_t region, uint64_t unit);
+/* By the freeze, of a unit that is not patched: can the flusher still find out its written pages?
+ * If not, all of it counts. */
+void pages_decide(struct engine *e, uint32_t region, uint64_t unit, bool can_keep);
+
 /* differ.c */
 /* Is the region's content compared with the version before? And how are its blocks hashed then? */
 bool differ_shares(const struct engine *e, struct region *r);

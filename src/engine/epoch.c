@@ -475,9 +475,15 @@ int engine_new(const struct engine_options *o, struct pool *pool, struct regions
         log_queue_init(&e->messages);
         /* A program that waits for its checkpoint gets the one way that cannot miss a change, not
          * those of devices or other mappings either. */
-        bool waits = o->policy == POLICY_SYNC && o->precopy == PRECOPY_OFF;
+        bool waits = o->policy == POLICY_SYNC && o->precopy == PRECOPY_OFF && !by_pages(e);
         uint64_t wanted = o->tracker == TRACKER_AUTO && waits ? TRACKER_HASH : o->tracker;
-        int rc = tracker_open(&e->tracker, wanted, o->probes, o->unit_bytes, o->budget);
+        int rc = 0;
+        if (by_pages(e) && wanted == TRACKER_HASH)
+                rc = err_set(-EINVAL, "option diff is pages, and tracker = hash does not notice "
+                                      "which pages are written: use scan, uffd or mprotect");
+        if (rc == 0)
+                rc = tracker_open(&e->tracker, wanted, o->probes, o->unit_bytes, o->budget);
+        e->tracker.small = by_pages(e);
         if (rc) {
                 engine_delete(&e);
                 return rc;

@@ -32,7 +32,7 @@ static void arm(struct engine *e, struct watch *w, uint64_t first, uint64_t coun
  * proves unchanged. */
 static bool is_hot(const struct engine *e, const struct watch *w, uint64_t u)
 {
-        if (e->options.precopy != PRECOPY_OFF)
+        if (e->options.precopy != PRECOPY_OFF || by_pages(e))
                 return false;
         return w->rest[u] > 0 || w->hot[u] >= (w->huge || w->fresh ? 1 : 2);
 }
@@ -365,7 +365,7 @@ static void count_avoided(struct engine *e)
 void flush_adapt(struct engine *e)
 {
         bool possible = e->options.policy != POLICY_SYNC && e->tracker.trap.uffd >= 0 &&
-                        e->options.precopy == PRECOPY_OFF;
+                        e->options.precopy == PRECOPY_OFF && !by_pages(e);
         for (uint32_t i = 0; i < e->part_count; i++) {
                 struct watch *w = e->part[i]->watch;
                 uint64_t units = 0;

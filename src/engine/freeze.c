@@ -45,12 +45,17 @@ int put_unit(struct engine *e, uint32_t region, uint64_t unit, const uint8_t *fr
         uint64_t end = min_u64(first + per_unit, region_blocks(&r->desc));
         uint64_t changed = 0;
         bool same = r->watch->look[unit] == LOOK_SAME;
+        int kept = by_pages(e) ? pages_keep(e, region, unit) : 0;
+        if (kept < 0)
+                return kept;
         for (uint64_t block = first; same && block < end; block++) {
                 int rc = draft_put_same(e->draft, e->part_first + region, block);
                 if (rc)
                         return rc;
         }
         for (uint64_t block = first; !same && block < end; block++) {
+                if (kept && draft_has(e->draft, e->part_first + region, block))
+                        continue;
                 int rc = draft_put(e->draft, e->part_first + region, block,
                                    from + (block - first) * r->desc.block_bytes);
                 if (rc < 0)
@@ -82,13 +87,16 @@ int describe(struct engine *e)
                 struct region_desc desc = r->desc;
                 uint32_t number;
                 bool share = differ_shares(e, r);
-                if (!share && !e->options.checksums)
+                if ((!share || by_pages(e)) && !e->options.checksums)
                         desc.hash = HASH_NONE;
                 int rc = draft_region(e->draft, &desc, share, &number);
                 if (rc)
                         return rc;
                 e->part_first = i == 0 ? number : e->part_first;
-                r->compared = draft_compares(e->draft, number);
+                r->shares = draft_compares(e->draft, number);
+                r->compared = r->shares && !by_pages(e);
+                if (by_pages(e))
+                        draft_write_all(e->draft, number);
         }
         return draft_ready(e->draft, plat->wall_ns());
 }
@@ -180,13 +188,15 @@ static void decide(struct engine *e)
                                 continue;
                         w->mode[u] =
                                 w->ops->traps && unit_is_whole(s, u) ? MODE_FLUSH : MODE_DIRECT;
+                        if (by_pages(e))
+                                pages_decide(e, i, u, u < kept);
                         if (w->mode[u] == MODE_DIRECT)
                                 continue;
                         e->plan[e->plan_count++] = (struct target){i, (uint32_t)u, 0};
                         bytes += unit_length(s, u);
                 }
         }
-        if (bytes > DIRECT_BYTES || e->options.policy == POLICY_SYNC)
+        if (bytes > DIRECT_BYTES || e->options.policy == POLICY_SYNC || by_pages(e))
                 return;
         for (uint64_t i = 0; i < e->plan_count; i++)
                 e->part[e->plan[i].region]->watch->mode[e->plan[i].unit] = MODE_DIRECT;
@@ -359,7 +369,8 @@ static void select_first(struct target *a, uint64_t length, uint64_t count)
 static void copy_ahead(struct engine *e)
 {
         struct guard *g = &e->tracker.guard;
-        if (!e->options.copy_ahead || e->options.policy != POLICY_ADAPTIVE || g->slot_count == 0)
+        if (!e->options.copy_ahead || e->options.policy != POLICY_ADAPTIVE || g->slot_count == 0 ||
+            by_pages(e))
                 return;
         uint64_t count = min_u64(g->slot_count / 2, AHEAD_BYTES / g->slot_bytes);
         count = min_u64(count, e->plan_count);

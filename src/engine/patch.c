@@ -63,7 +63,7 @@ void patch_candidates(const struct engine *e, struct watch *w)
 {
         /* When more pages than this were written, the unit is captured as a whole, and if that goes
          * on it is not watched any more: a fault per page costs more than to hash all of it. */
-        uint64_t part = e->options.policy == POLICY_SYNC ? 2 : 4;
+        uint64_t part = e->options.policy != POLICY_SYNC ? 4 : by_pages(e) ? 1 : 2;
         for (uint64_t u = 0; u < w->span.units; u++) {
                 /* Known page by page: not from a commit that failed, nor by decree. */
                 bool known = w->ops->take && !w->mode[u] && !atomic_load(&w->span.written[u]);
@@ -133,6 +133,7 @@ static void give_up(struct engine *e, uint32_t region, uintptr_t page)
                         continue;
                 w->mode[u] = MODE_FLUSH;
                 w->dirty[u] = 1;
+                w->pages[u] = 0; /* some of its marks have been taken */
                 e->plan[e->plan_count++] = (struct target){region, (uint32_t)u, 0};
         }
 }

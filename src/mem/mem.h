@@ -20,7 +20,8 @@ struct region {
         struct watch *watch;       /* how its writes are tracked */
         struct diff_choice differ; /* whether its content is compared         */
         bool in_draft;             /* the version being made has it            */
-        bool compared;             /* … and an earlier one has it to compare with */
+        bool shares;               /* … and an earlier one has it to share blocks with */
+        bool compared;             /* … by their content                       */
 };
 
 struct regions {
@@ -85,6 +86,7 @@ struct tracker {
         struct watch **watches; /* by span number; NULL where a region is gone */
         uint32_t count, capacity;
         uint64_t unit_bytes;
+        bool small;                /* regions smaller than a unit are watched, too */
         struct plat_range *ranges; /* for scanning */
 };
 

@@ -237,8 +237,9 @@ int tracker_watch(struct tracker *t, struct region *r)
         w->span.whole = r->chunk;
         t->watches[number] = w;
         r->watch = w;
-        /* Less than a unit of whole pages is cheaper to copy than to protect. */
-        if (r->untracked || w->span.high - w->span.low < w->span.unit_bytes || !t->ops->traps) {
+        /* Less than a unit of whole pages is cheaper to copy and compare than to protect. */
+        uint64_t least = t->small ? PLAT_PAGE : w->span.unit_bytes;
+        if (r->untracked || w->span.high - w->span.low < least || !t->ops->traps) {
                 w->ops = &tracker_hash;
                 return 0;
         }

@@ -194,7 +194,8 @@ int draft_put(struct draft *d, uint32_t region, uint64_t block, const void *from
         struct draft_region *own = &d->regions[region];
         uint32_t bytes = block_length(own->desc, block);
         uint32_t hash = own->desc->hash;
-        const struct leaf_entry *old = hash == HASH_NONE ? NULL : old_entry(d, region, block);
+        bool blind = hash == HASH_NONE || own->write_all;
+        const struct leaf_entry *old = blind ? NULL : old_entry(d, region, block);
         void *copy;
         own->result.put_blocks++;
         if (program_is_zero(from, bytes))

@@ -267,6 +267,11 @@ int draft_ready(struct draft *d, uint64_t frozen_ns)
         return 0;
 }
 
+void draft_write_all(struct draft *d, uint32_t region)
+{
+        d->regions[region].write_all = true;
+}
+
 bool draft_compares(const struct draft *d, uint32_t region)
 {
         return d->regions[region].old != NULL;

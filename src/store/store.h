@@ -160,6 +160,9 @@ int draft_region(struct draft *d, const struct region_desc *desc, bool share, ui
 int draft_ready(struct draft *d, uint64_t frozen_ns);
 /* Is there a region of that name? */
 bool draft_knows(const struct draft *d, const char *name);
+/* What is put of the region is written, whatever an earlier version holds there. Blocks may still
+ * be kept. */
+void draft_write_all(struct draft *d, uint32_t region);
 /* Has an earlier version the region, to be compared with? */
 bool draft_compares(const struct draft *d, uint32_t region);
 /* Number the version will have. */

@@ -242,6 +242,7 @@ struct draft_region {
         bool in_base;                    /* `old` is the base's: a clean unit may be kept     */
         bool own_leaves;                 /* some leaves are not those of `old`                */
         bool changing;                   /* the block put last was changed                    */
+        bool write_all;                  /* what is put is not compared                       */
         struct region_result result;
 };
 

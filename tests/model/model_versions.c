@@ -28,6 +28,7 @@ static int try_open(struct model *m, const struct choice *c)
         CHECK_EQ(belay_config_set(config, "versions", c->keep), 0);
         CHECK_EQ(belay_config_set(config, "limit", c->limit), 0);
         CHECK_EQ(belay_config_set(config, "verify_first", model_below(m, 2) ? "yes" : "no"), 0);
+        CHECK_EQ(belay_config_set(config, "diff", pick(m, "auto", "pages", "off")), 0);
         int rc = belay_open(config, &m->b);
         belay_config_delete(&config);
         return rc;

@@ -1,0 +1,64 @@
+/* pages.c: increments by written pages (diff = pages), as in the AI-Ckpt paper: nothing is
+ * compared. What the tracker does not report as written is kept from the version before, the rest
+ * is stored.
+ *
+ *   scan             knows pages: the blocks that have a written page are stored
+ *   uffd, mprotect   know units: all blocks of a written unit are
+ *
+ * patch.c stores the written blocks of units with few written pages, and with policy sync those of
+ * all units. Here are the others, which are flushed. The flusher asks the kernel for the written
+ * pages of a unit when it puts it. From the freeze to then the unit is protected, or captured by
+ * the fault handler, so that no page is missing; a page written after the capture counts as well,
+ * which costs a block and nothing else. */
+#include "engine/engine_int.h"
+
+void pages_decide(struct engine *e, uint32_t region, uint64_t unit, bool can_keep)
+{
+        struct watch *w = e->part[region]->watch;
+        /* What is staged by the freeze, or with policy sync, is watched anew before it is put. */
+        if (w->mode[unit] != MODE_FLUSH || e->options.policy == POLICY_SYNC || !can_keep)
+                w->pages[unit] = 0;
+}
+
+static void keep(struct engine *e, uint32_t region, uint64_t first, uint64_t end)
+{
+        if (first < end)
+                draft_keep(e->draft, e->part_first + region, first, end - first);
+}
+
+/* A page that two units share may have been watched anew for the other one: it counts as written.
+ * So the blocks of the unit that may be kept are those in [*low, *high). */
+static void own_pages(const struct span *s, uint64_t unit, uintptr_t *low, uintptr_t *high)
+{
+        *low = align_up(unit_begin(s, unit), PLAT_PAGE);
+        *high = unit_begin(s, unit) + unit_length(s, unit);
+        if (unit + 1 < s->units)
+                *high -= *high % PLAT_PAGE;
+}
+
+int pages_keep(struct engine *e, uint32_t region, uint64_t unit)
+{
+        const struct region *r = e->part[region];
+        struct watch *w = r->watch;
+        uintptr_t low;
+        uintptr_t high;
+        own_pages(&w->span, unit, &low, &high);
+        if (w->pages[unit] == 0 ||
+            w->pages[unit] >= div_up(unit_length(&w->span, unit), PLAT_PAGE) || low >= high)
+                return 0;
+        int n = w->ops->written(&e->tracker, w, low, high);
+        if (n < 0)
+                return err_set(n, "region '%s': what was written cannot be found out: %s",
+                               r->desc.name, code_text(n));
+        uintptr_t start = (uintptr_t)r->ptr;
+        uint64_t bytes = r->desc.block_bytes;
+        uint64_t next = div_up(low - start, bytes);
+        for (int i = 0; i < n; i++) {
+                struct plat_range written = e->tracker.ranges[i];
+                keep(e, region, next, (max_u64(written.start, low) - start) / bytes);
+                next = max_u64(next, div_up(written.end - start, bytes));
+        }
+        bool last = unit + 1 == w->span.units;
+        keep(e, region, next, last ? region_blocks(&r->desc) : (high - start) / bytes);
+        return 1;
+}
