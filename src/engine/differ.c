@@ -5,11 +5,13 @@
  *   published  count: what was touched and changed;   learn: what it took ─► the next choice */
 #include "engine/engine_int.h"
 
-bool differ_shares(const struct engine *e, struct region *r)
+bool differ_shares(const struct engine *e, struct region *r, uint32_t *hash)
 {
-        if (e->options.diff != DIFF_AUTO)
-                return e->options.diff != DIFF_OFF;
-        return diff_next(&r->differ);
+        bool share = e->options.diff == DIFF_AUTO ? diff_next(&r->differ)
+                                                  : e->options.diff != DIFF_OFF;
+        r->hashed = e->options.checksums || (share && !by_pages(e));
+        *hash = r->hashed ? r->desc.hash : HASH_NONE;
+        return share;
 }
 
 static double touched_bytes(const struct watch *w)
@@ -41,7 +43,7 @@ void differ_predict(struct engine *e)
                 w->compared += r->compared ? touched : 0;
                 w->copied += r->compared ? changed : 0;
                 w->first_copied += r->compared ? 0 : touched;
-                w->rehashed += changed;
+                w->rehashed += r->hashed ? changed : 0;
                 w->written += changed;
                 e->expected_full += (double)r->desc.bytes;
                 e->epoch.compared_regions += r->compared;

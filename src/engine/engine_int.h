@@ -177,8 +177,8 @@ int pages_keep(struct engine *e, uint32_t region, uint64_t unit);
 void pages_decide(struct engine *e, uint32_t region, uint64_t unit, bool can_keep);
 
 /* differ.c */
-/* Is the region's content compared with the version before? And how are its blocks hashed then? */
-bool differ_shares(const struct engine *e, struct region *r);
+/* Does the region share blocks with the version before? Sets `hash`, by which they are hashed. */
+bool differ_shares(const struct engine *e, struct region *r, uint32_t *hash);
 /* When it is known what was touched: what will the commit take? */
 void differ_predict(struct engine *e);
 /* Before and after publication. */

@@ -86,9 +86,7 @@ int describe(struct engine *e)
                 struct region *r = e->part[i];
                 struct region_desc desc = r->desc;
                 uint32_t number;
-                bool share = differ_shares(e, r);
-                if ((!share || by_pages(e)) && !e->options.checksums)
-                        desc.hash = HASH_NONE;
+                bool share = differ_shares(e, r, &desc.hash);
                 int rc = draft_region(e->draft, &desc, share, &number);
                 if (rc)
                         return rc;

@@ -22,6 +22,7 @@ struct region {
         bool in_draft;             /* the version being made has it            */
         bool shares;               /* … and an earlier one has it to share blocks with */
         bool compared;             /* … by their content                       */
+        bool hashed;               /* its blocks have hashes                   */
 };
 
 struct regions {
