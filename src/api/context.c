@@ -60,6 +60,7 @@ static int open_engine(struct belay *b)
                 .open_behind = n[OPT_OPEN_BEHIND] != 0,
                 .follow = n[OPT_FOLLOW] != 0,
                 .diff = n[OPT_DIFF],
+                .diff_model = n[OPT_DIFF_MODEL],
                 .checksums = n[OPT_CHECKSUM] != 0,
                 /* The old version is not given up before it must be. */
                 .precopy = n[OPT_REPLACE] ? PRECOPY_OFF : n[OPT_PRECOPY],

@@ -235,6 +235,7 @@ enum option_id {
         OPT_BLOCK,
         OPT_HASH,
         OPT_DIFF,
+        OPT_DIFF_MODEL,
         OPT_CHECKSUM,
         OPT_LIMIT,
         OPT_MEMORY,
@@ -273,6 +274,7 @@ enum { DAMAGED_KEEP, DAMAGED_DROP };
 enum { TRACKER_AUTO, TRACKER_SCAN, TRACKER_UFFD, TRACKER_MPROTECT, TRACKER_HASH };
 enum { SIGNAL_NONE }; /* the others: signals.c in plat has the same order as the option's words */
 enum { DIFF_AUTO, DIFF_ON, DIFF_OFF, DIFF_PAGES };
+enum { MODEL_BELAY, MODEL_FTI };
 enum { POLICY_SYNC, POLICY_ASYNC, POLICY_ADAPTIVE };
 enum { PRECOPY_OFF, PRECOPY_IMMEDIATE, PRECOPY_DELAYED, PRECOPY_PREDICTED };
 

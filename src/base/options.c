@@ -41,6 +41,9 @@ static const struct option table[OPT_COUNT] = {
         [OPT_DIFF] = {"diff", KIND_WORD, "auto", "auto|on|off|pages", 0, 0,
                       "write only blocks whose content changed: always, never, or where it pays; "
                       "pages: write blocks in which a page was written, without comparing them"},
+        [OPT_DIFF_MODEL] = {"diff_model", KIND_WORD, "belay", "belay|fti", 0, 0,
+                            "by which diff = auto decides and times are predicted: the library's "
+                            "own model, or the equations of the differential checkpointing paper"},
         [OPT_CHECKSUM] = {"checksum", KIND_WORD, "yes", "no|yes", 0, 0,
                           "check every block when it is read; no: blocks have a hash only where "
                           "they are compared"},

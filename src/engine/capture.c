@@ -16,7 +16,6 @@ static int begin_version(struct engine *e)
         engine_idle(e);
         e->epoch = (struct epoch_stats){.version = 0};
         e->expected = (struct diff_work){.written = 0};
-        e->expected_full = 0;
         e->look_ns = e->look_bytes = 0;
         e->blocked_ns = 0;
         e->frozen_ns = plat->now_ns();

@@ -7,8 +7,8 @@
 
 bool differ_shares(const struct engine *e, struct region *r, uint32_t *hash)
 {
-        bool share = e->options.diff == DIFF_AUTO ? diff_next(&r->differ)
-                                                  : e->options.diff != DIFF_OFF;
+        bool share =
+                e->options.diff == DIFF_AUTO ? diff_next(&r->differ) : e->options.diff != DIFF_OFF;
         r->hashed = e->options.checksums || (share && !by_pages(e));
         *hash = r->hashed ? r->desc.hash : HASH_NONE;
         return share;
@@ -35,24 +35,20 @@ static double expected_change(const struct region *r, double touched)
 
 void differ_predict(struct engine *e)
 {
-        struct diff_work *w = &e->expected;
         for (uint32_t i = 0; i < e->part_count; i++) {
                 const struct region *r = e->part[i];
-                double touched = touched_bytes(r->watch);
-                double changed = expected_change(r, touched);
-                w->compared += r->compared ? touched : 0;
-                w->copied += r->compared ? changed : 0;
-                w->first_copied += r->compared ? 0 : touched;
-                w->rehashed += r->hashed ? changed : 0;
-                w->written += changed;
-                e->expected_full += (double)r->desc.bytes;
+                struct diff_region d = {.total = (double)r->desc.bytes,
+                                        .touched = touched_bytes(r->watch),
+                                        .compared = r->compared,
+                                        .hashed = r->hashed};
+                d.changed = expected_change(r, d.touched);
+                diff_add(&e->expected, &d);
                 e->epoch.compared_regions += r->compared;
         }
-        if (!e->costs.known)
-                return;
-        struct diff_work full = diff_without(e->expected_full, e->options.checksums);
-        e->epoch.predicted_ns = (uint64_t)diff_time(w, &e->costs);
-        e->epoch.predicted_full_ns = (uint64_t)diff_time(&full, &e->costs);
+        struct diff_times t =
+                diff_expect(e->options.diff_model, &e->expected, e->options.checksums, &e->costs);
+        e->epoch.predicted_ns = (uint64_t)t.time;
+        e->epoch.predicted_full_ns = (uint64_t)t.full;
 }
 
 /* Called while there is a draft, for the regions of the part. */
@@ -65,9 +61,13 @@ void differ_count(struct engine *e)
                 double total = (double)r->desc.bytes;
                 double touched = (double)result.put_blocks * block;
                 double changed = (double)result.changed_blocks * block;
-                diff_outcome(&r->differ, &e->costs, e->options.checksums, total,
-                             touched < total ? touched : total, changed < total ? changed : total,
-                             r->compared);
+                struct diff_region d = {.total = total,
+                                        .touched = touched < total ? touched : total,
+                                        .changed = changed < total ? changed : total,
+                                        .compared = r->compared,
+                                        .hashed = r->hashed};
+                diff_outcome(&r->differ, e->options.diff_model, &d, e->options.checksums,
+                             &e->costs);
         }
 }
 

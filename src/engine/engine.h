@@ -17,7 +17,8 @@ struct engine_options {
         uint64_t tracker; /* TRACKER_…  */
         uint64_t unit_bytes, copy_bytes;
         bool copy_ahead, open_behind, follow;
-        uint64_t diff;              /* DIFF_…                    */
+        uint64_t diff;              /* DIFF_…                          */
+        uint64_t diff_model;        /* MODEL_…                         */
         bool checksums;             /* of blocks that are not compared */
         uint64_t precopy;           /* PRECOPY_…                       */
         uint64_t precopy_rate;      /* bytes per second; 0: no limit   */

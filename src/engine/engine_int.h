@@ -104,7 +104,6 @@ struct engine {
         struct diff_costs costs;      /* of what flusher and medium do, as measured */
         uint64_t look_ns, look_bytes; /* two threads comparing, in this version */
         struct diff_work expected;    /* of this version                           */
-        double expected_full;         /* bytes, if nothing were compared           */
 
         /* The version whose content the dirty marks are relative to; 0: everything is dirty. */
         uint64_t lineage;

@@ -5,7 +5,7 @@
  * hashed, what changed twice, and it is written while nothing else happens. Here only what the
  * tracker reports is hashed; the second hash, of the copy that is written, finds it in a cache and
  * is the checksum as well; and a medium may write while the next blocks are hashed. diff_time says
- * what that comes to. */
+ * what that comes to. The option `diff_model` says which of the two decides. */
 #include "policy/policy.h"
 
 double diff_saving(double blocks, double changed, const struct diff_costs *c)
@@ -47,16 +47,47 @@ double diff_time(const struct diff_work *w, const struct diff_costs *c)
         return c->fixed + (c->overlaps ? (cpu > medium ? cpu : medium) : cpu + medium);
 }
 
-struct diff_work diff_with(double touched, double changed)
+void diff_add(struct diff_work *w, const struct diff_region *r)
 {
-        return (struct diff_work){
-                .compared = touched, .copied = changed, .rehashed = changed, .written = changed};
+        double written = r->compared ? r->changed : r->touched;
+        w->total += r->total;
+        w->compared_total += r->compared ? r->total : 0;
+        w->compared += r->compared ? r->touched : 0;
+        w->copied += r->compared ? written : 0;
+        w->first_copied += r->compared ? 0 : written;
+        w->rehashed += r->hashed ? written : 0;
+        w->written += written;
 }
 
 struct diff_work diff_without(double total, bool checksums)
 {
-        return (struct diff_work){
-                .first_copied = total, .rehashed = checksums ? total : 0, .written = total};
+        struct diff_work w = {.total = 0};
+        struct diff_region r = {.total = total, .touched = total, .hashed = checksums};
+        diff_add(&w, &r);
+        return w;
+}
+
+/* T_0, the time of a full checkpoint, plus equation 2 minus equation 1. Regions that are not
+ * compared are written in full. Where everything changes, blocks are hashed only as copies: that
+ * time has to do. */
+static struct diff_times expect_fti(const struct diff_work *w, const struct diff_costs *c)
+{
+        struct diff_costs own = {.hash = c->hash > 0 ? c->hash : c->rehash, .write = c->write};
+        double full = w->total * own.write;
+        double more = diff_overhead(w->compared_total, w->copied, &own) -
+                      diff_saving(w->compared_total, w->copied, &own);
+        return (struct diff_times){full + more, full};
+}
+
+struct diff_times diff_expect(uint64_t model, const struct diff_work *w, bool checksums,
+                              const struct diff_costs *c)
+{
+        if (!c->known || (model == MODEL_FTI && c->write == 0))
+                return (struct diff_times){0, 0};
+        if (model == MODEL_FTI)
+                return expect_fti(w, c);
+        struct diff_work full = diff_without(w->total, checksums);
+        return (struct diff_times){diff_time(w, c), diff_time(&full, c)};
 }
 
 /* A new measurement counts for a quarter: one slow write does not turn the choice round. */
@@ -94,7 +125,7 @@ void diff_learn(struct diff_costs *c, const struct diff_sample *s)
 /* ---- the choice --------------------------------------------------------------------------------
  */
 
-#define MARGIN      0.10 /* less than that is no reason to write everything */
+#define MARGIN      0.10 /* less than that is no reason to write everything; FTI has none */
 #define FIRST_PAUSE 8u
 #define LAST_PAUSE  64u
 
@@ -114,18 +145,17 @@ bool diff_next(struct diff_choice *d)
         return d->on;
 }
 
-void diff_outcome(struct diff_choice *d, const struct diff_costs *c, bool checksums, double total,
-                  double touched, double changed, bool compared)
+void diff_outcome(struct diff_choice *d, uint64_t model, const struct diff_region *r,
+                  bool checksums, const struct diff_costs *c)
 {
-        if (!d->on || total <= 0 || !compared)
+        if (!d->on || r->total <= 0 || !r->compared)
                 return;
-        struct diff_work with = diff_with(touched, changed);
-        struct diff_work without = diff_without(total, checksums);
-        double t = diff_time(&with, c);
-        double full = diff_time(&without, c);
-        d->share = changed / total;
-        d->same = touched > 0 ? 1 - changed / touched : 0;
-        if (t <= full * (1 + MARGIN)) {
+        struct diff_work w = {.total = 0};
+        diff_add(&w, r);
+        struct diff_times t = diff_expect(model, &w, checksums, c);
+        d->share = r->changed / r->total;
+        d->same = r->touched > 0 ? 1 - r->changed / r->touched : 0;
+        if (t.time <= t.full * (1 + (model == MODEL_FTI ? 0 : MARGIN))) {
                 d->against = 0;
                 d->pause = FIRST_PAUSE;
                 d->trial = false;

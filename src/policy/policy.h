@@ -73,13 +73,31 @@ double diff_cost(double share, const struct diff_costs *c);
 double diff_threshold(const struct diff_costs *c);
 double diff_relative(double share, const struct diff_costs *c);
 
+/* What is known or expected of a region in a commit, in bytes. */
+struct diff_region {
+        double total, touched, changed;
+        bool compared; /* with an earlier version; else all that was touched is written */
+        bool hashed;   /* what is written has a hash                                    */
+};
 /* What a commit has to do, in bytes. */
 struct diff_work {
+        double total;          /* of all regions                   */
+        double compared_total; /* of those that are compared       */
         double compared, copied, first_copied, rehashed, written;
 };
-struct diff_work diff_with(double touched, double changed);
+void diff_add(struct diff_work *w, const struct diff_region *r);
 struct diff_work diff_without(double total, bool checksums);
 double diff_time(const struct diff_work *w, const struct diff_costs *c);
+
+/* What a commit is expected to take, and what without comparing, by MODEL_BELAY (diff_time) or
+ * MODEL_FTI (equations 1 and 2: everything is hashed, what changed twice; the rest is writing).
+ * Both are 0 as long as too little was measured. `checksums`: without comparing, too, everything is
+ * hashed. */
+struct diff_times {
+        double time, full;
+};
+struct diff_times diff_expect(uint64_t model, const struct diff_work *w, bool checksums,
+                              const struct diff_costs *c);
 
 /* What a commit took. */
 struct diff_sample {
@@ -108,10 +126,10 @@ struct diff_choice {
 void diff_begin(struct diff_choice *d);
 /* For the next version. */
 bool diff_next(struct diff_choice *d);
-/* It is published: bytes of the region, looked at, and written; `compared` unless there was nothing
- * to compare with. */
-void diff_outcome(struct diff_choice *d, const struct diff_costs *c, bool checksums, double total,
-                  double touched, double changed, bool compared);
+/* The version is published. Did comparing the region pay, by this model? Nothing is learned where
+ * there was nothing to compare with. */
+void diff_outcome(struct diff_choice *d, uint64_t model, const struct diff_region *r,
+                  bool checksums, const struct diff_costs *c);
 
 /* ---- pre-copy ----------------------------------------------------------------------------------
  */

@@ -169,21 +169,118 @@ static void test_diff_equations(void)
         CHECK(near(diff_threshold(&none), 0));
 }
 
+static struct diff_work work_of(double total, double touched, double changed)
+{
+        struct diff_work w = {.total = 0};
+        struct diff_region r = {total, touched, changed, .compared = true, .hashed = true};
+        diff_add(&w, &r);
+        return w;
+}
+
 static void test_diff_time(void)
 {
         struct diff_costs c = {
                 .hash = 2, .copy = 1, .first_copy = 3, .rehash = 1, .write = 10, .fixed = 100};
-        struct diff_work with = diff_with(50, 20);
+        struct diff_work with = work_of(80, 50, 20);
         struct diff_work without = diff_without(80, true);
         CHECK(near(diff_time(&with, &c), 100 + 50 * 2 + 20 * 2 + 20 * 10));
         CHECK(near(diff_time(&without, &c), 100 + 80 * 4 + 80 * 10));
         c.overlaps = true;
         CHECK(near(diff_time(&with, &c), 100 + 200));
-        with = diff_with(80, 1);
+        with = work_of(80, 80, 1);
         CHECK(near(diff_time(&with, &c), 100 + 162));
         without = diff_without(80, false);
         c.overlaps = false;
         CHECK(near(diff_time(&without, &c), 100 + 80 * 13));
+}
+
+/* Each kind of work, by itself, takes what it costs, and more of it takes longer: whether the
+ * medium works meanwhile or not. Handing over is part of writing, unless the medium works
+ * meanwhile. */
+static void test_diff_terms(void)
+{
+        struct diff_costs c = {.hash = 2,
+                               .copy = 3,
+                               .first_copy = 5,
+                               .rehash = 7,
+                               .submit = 11,
+                               .write = 13,
+                               .fixed = 17};
+        for (int overlaps = 0; overlaps < 2; overlaps++) {
+                c.overlaps = overlaps;
+                struct diff_work none = {.total = 1};
+                struct diff_work work[] = {{.compared = 1},
+                                           {.copied = 1},
+                                           {.first_copied = 1},
+                                           {.rehashed = 1},
+                                           {.written = 1}};
+                const double takes[] = {c.hash, c.copy, c.first_copy, c.rehash, c.write};
+                CHECK(near(diff_time(&none, &c), c.fixed));
+                for (size_t i = 0; i < ARRAY_LEN(work); i++)
+                        CHECK(near(diff_time(&work[i], &c), c.fixed + takes[i]));
+        }
+        /* The processor and the medium at once: the slower one counts, and handing over is work of
+         * the processor. */
+        struct diff_work w = {.compared = 4, .written = 1};
+        CHECK(near(diff_time(&w, &c), c.fixed + 4 * c.hash + c.submit));
+        w.compared = 0.5;
+        CHECK(near(diff_time(&w, &c), c.fixed + c.write));
+        c.submit = 14;
+        CHECK(near(diff_time(&w, &c), c.fixed + 0.5 * c.hash + c.submit));
+        c.overlaps = false;
+        CHECK(near(diff_time(&w, &c), c.fixed + 0.5 * c.hash + c.write));
+}
+
+/* What is not hashed takes no time to hash: without checksums only what is compared is. */
+static void test_diff_without_checksums(void)
+{
+        struct diff_work w = {.total = 0};
+        struct diff_region compared = {100, 60, 20, .compared = true, .hashed = true};
+        struct diff_region plain = {1000, 300, 300, .compared = false, .hashed = false};
+        struct diff_costs c = {
+                .hash = 2, .copy = 1, .first_copy = 3, .rehash = 9, .write = 10, .known = true};
+        diff_add(&w, &plain);
+        CHECK(near(w.rehashed, 0) && near(w.first_copied, 300) && near(w.written, 300));
+        CHECK(near(diff_expect(MODEL_BELAY, &w, false, &c).time, 300 * 13));
+        CHECK(near(diff_expect(MODEL_BELAY, &w, false, &c).full, 1000 * 13));
+        CHECK(near(diff_expect(MODEL_BELAY, &w, true, &c).full, 1000 * 22));
+        diff_add(&w, &compared);
+        CHECK(near(w.rehashed, 20) && near(w.written, 320) && near(w.compared, 60));
+        CHECK(near(w.total, 1100) && near(w.compared_total, 100));
+        plain.hashed = true;
+        diff_add(&w, &plain);
+        CHECK(near(w.rehashed, 320));
+}
+
+/* The paper's model of a commit is its equations: S is equation 5, whatever was touched. */
+static void test_diff_fti(void)
+{
+        struct diff_costs c = {.hash = 3.92e-5, .write = 1.35e-3, .rehash = 7, .known = true};
+        for (double changed = 0; changed <= 100; changed += 10) {
+                struct diff_work w = work_of(100, changed, changed);
+                struct diff_times t = diff_expect(MODEL_FTI, &w, true, &c);
+                CHECK(near(t.full, 100 * c.write));
+                CHECK(near(t.time - t.full, 100 * diff_cost(changed / 100, &c)));
+                CHECK(near(t.time / t.full - 1, diff_relative(changed / 100, &c)));
+        }
+        /* What is not compared is written in full and not hashed. */
+        struct diff_work w = work_of(100, 50, 10);
+        struct diff_region plain = {100, 30, 30, .compared = false, .hashed = true};
+        diff_add(&w, &plain);
+        struct diff_times t = diff_expect(MODEL_FTI, &w, true, &c);
+        CHECK(near(t.full, 200 * c.write));
+        CHECK(near(t.time, 110 * c.write + 110 * c.hash));
+        /* All that was hashed was copied before: its time stands for the other. */
+        struct diff_costs copies = {.rehash = c.hash, .write = c.write, .known = true};
+        CHECK(near(diff_expect(MODEL_FTI, &w, true, &copies).time, t.time));
+        /* Nothing is said before a write was measured. */
+        c.write = 0;
+        t = diff_expect(MODEL_FTI, &w, true, &c);
+        CHECK(near(t.time, 0) && near(t.full, 0));
+        c.write = 1;
+        c.known = false;
+        t = diff_expect(MODEL_FTI, &w, true, &c);
+        CHECK(near(t.time, 0) && near(t.full, 0));
 }
 
 static void test_diff_learn(void)
@@ -220,6 +317,13 @@ static void test_diff_learn(void)
         CHECK(near(c.write, before));
 }
 
+static void outcome(struct diff_choice *d, uint64_t model, const struct diff_costs *c,
+                    bool checksums, double changed, bool compared)
+{
+        struct diff_region r = {100, 100, changed, .compared = compared, .hashed = true};
+        diff_outcome(d, model, &r, checksums, c);
+}
+
 /* What costs little more than writing everything is not given up. */
 static void test_diff_choice(void)
 {
@@ -231,37 +335,67 @@ static void test_diff_choice(void)
         cheap.hash = cheap.rehash = 1;
         for (int i = 0; i < 20; i++) {
                 CHECK(diff_next(&d));
-                diff_outcome(&d, &cheap, true, 100, 100, 100, true);
+                outcome(&d, MODEL_BELAY, &cheap, true, 100, true);
         }
         /* What costs more, it is given up after two bad versions in a row, and tried again. */
         diff_begin(&d);
         CHECK(diff_next(&d));
-        diff_outcome(&d, &c, false, 100, 100, 100, false); /* the first one */
+        outcome(&d, MODEL_BELAY, &c, false, 100, false); /* the first one */
         CHECK(diff_next(&d));
-        diff_outcome(&d, &c, false, 100, 100, 100, true);
+        outcome(&d, MODEL_BELAY, &c, false, 100, true);
         CHECK(diff_next(&d));
-        diff_outcome(&d, &c, false, 100, 100, 10, true); /* pays: 100 * 6 + 10 * 10 */
+        outcome(&d, MODEL_BELAY, &c, false, 10, true); /* pays: 100 * 6 + 10 * 10 */
         CHECK(diff_next(&d));
-        diff_outcome(&d, &c, false, 100, 100, 90, true);
+        outcome(&d, MODEL_BELAY, &c, false, 90, true);
         CHECK(diff_next(&d));
-        diff_outcome(&d, &c, false, 100, 100, 90, true);
+        outcome(&d, MODEL_BELAY, &c, false, 90, true);
         unsigned off = 0;
         while (!diff_next(&d))
                 off++;
         CHECK_EQ(off, 7);
-        diff_outcome(&d, &c, false, 100, 100, 100, false);
+        outcome(&d, MODEL_BELAY, &c, false, 100, false);
         CHECK(diff_next(&d));
-        diff_outcome(&d, &c, false, 100, 100, 100, true); /* one bad version ends a trial */
+        outcome(&d, MODEL_BELAY, &c, false, 100, true); /* one bad version ends a trial */
         for (off = 0; !diff_next(&d); off++)
                 ;
         CHECK_EQ(off, 15);
-        diff_outcome(&d, &c, false, 100, 100, 100, false);
+        outcome(&d, MODEL_BELAY, &c, false, 100, false);
         CHECK(diff_next(&d));
-        diff_outcome(&d, &c, false, 100, 100, 5, true);
+        outcome(&d, MODEL_BELAY, &c, false, 5, true);
         for (int i = 0; i < 20; i++) {
                 CHECK(diff_next(&d));
-                diff_outcome(&d, &c, false, 100, 100, 5, true);
+                outcome(&d, MODEL_BELAY, &c, false, 5, true);
         }
+}
+
+/* How many versions in a row are compared, if so much changes in each. */
+static unsigned compared_of(uint64_t model, const struct diff_costs *c, double changed)
+{
+        struct diff_choice d;
+        unsigned n = 0;
+        diff_begin(&d);
+        while (n < 10 && diff_next(&d)) {
+                outcome(&d, model, c, true, changed, true);
+                n++;
+        }
+        return n;
+}
+
+/* The same costs, two models: by the paper's, a hash that is half as fast as the medium pays up to
+ * a change of a third (equation 4); by ours further, since a full one is hashed as well.
+ */
+static void test_diff_model_decides(void)
+{
+        struct diff_costs c = {.hash = 5, .rehash = 5, .write = 10, .known = true};
+        CHECK(near(diff_threshold(&c), 1.0 / 3));
+        CHECK_EQ(compared_of(MODEL_FTI, &c, 33), 10);
+        CHECK_EQ(compared_of(MODEL_FTI, &c, 34), 2);
+        CHECK_EQ(compared_of(MODEL_BELAY, &c, 34), 10);
+        CHECK_EQ(compared_of(MODEL_BELAY, &c, 70), 10);
+        CHECK_EQ(compared_of(MODEL_BELAY, &c, 80), 2);
+        /* Without a measured write there is no decision. */
+        c.write = 0;
+        CHECK_EQ(compared_of(MODEL_FTI, &c, 100), 10);
 }
 
 static void test_precopy_threshold(void)
@@ -337,8 +471,12 @@ int main(void)
         RUN(test_requests_and_signals);
         RUN(test_diff_equations);
         RUN(test_diff_time);
+        RUN(test_diff_terms);
+        RUN(test_diff_without_checksums);
+        RUN(test_diff_fti);
         RUN(test_diff_learn);
         RUN(test_diff_choice);
+        RUN(test_diff_model_decides);
         RUN(test_precopy_threshold);
         RUN(test_forecast);
         RUN(test_forecast_unobserved);
