@@ -66,6 +66,9 @@ void bench_ratio_most(struct bench *b, const char *name, const struct bench_row 
 void bench_figure(struct bench *b, const char *name, const struct bench_row *row, double wanted);
 void bench_figure_most(struct bench *b, const char *name, const struct bench_row *row,
                        double wanted);
+/* A line of a further table, in which the medians of rows that differ in their parameter `figure`
+ * stand beside each other. */
+void bench_beside(struct bench *b, struct bench_row *const *rows, unsigned count);
 double bench_median(const struct bench_row *row);
 double bench_median_ratio(const struct bench_row *over, const struct bench_row *under);
 

@@ -4,11 +4,13 @@
 
 #include "bench.h"
 
-#define MAX_ROWS    256
+#define MAX_ROWS    320
 #define MAX_PARAMS  6
 #define MAX_ROUNDS  256
 #define MAX_SAMPLES (3 * MAX_ROUNDS) /* some take several in a round */
 #define MAX_RATIOS  128
+#define MAX_LINES   64
+#define MAX_BESIDE  4
 
 struct param {
         const char *key;
@@ -36,14 +38,20 @@ struct ratio {
         bool most; /* wanted is a maximum */
 };
 
+struct line {
+        const struct bench_row *rows[MAX_BESIDE];
+        unsigned count;
+};
+
 struct bench {
         const struct bench_experiment *experiment;
         struct bench_options options;
         double started;
-        unsigned row_count, ratio_count;
-        bool overflow; /* a row or a ratio did not fit */
+        unsigned row_count, ratio_count, line_count;
+        bool overflow; /* a row, a ratio or a line did not fit */
         struct bench_row rows[MAX_ROWS];
         struct ratio ratios[MAX_RATIOS];
+        struct line lines[MAX_LINES];
 };
 
 struct spread spread_of(const double *values, unsigned count);

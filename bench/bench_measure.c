@@ -150,6 +150,19 @@ void bench_figure_most(struct bench *b, const char *name, const struct bench_row
                 add_values(b, name, row->samples, row->sample_count, wanted, true);
 }
 
+void bench_beside(struct bench *b, struct bench_row *const *rows, unsigned count)
+{
+        bool fits = b->line_count < MAX_LINES && count <= MAX_BESIDE;
+        for (unsigned i = 0; i < count; i++)
+                fits = fits && rows[i];
+        b->overflow |= !fits;
+        if (!fits)
+                return;
+        struct line *l = &b->lines[b->line_count++];
+        memcpy(l->rows, rows, count * sizeof(*rows));
+        l->count = count;
+}
+
 void bench_ratio(struct bench *b, const char *name, const struct bench_row *over,
                  const struct bench_row *under, double wanted)
 {

@@ -83,6 +83,39 @@ static void table_row(const struct bench_row *row, const struct keys *keys, FILE
         fputc('\n', out);
 }
 
+/* What the rows of a line have in common: all parameters but the figure. */
+static bool is_common(const struct param *p)
+{
+        return strcmp(p->key, "figure") != 0;
+}
+
+static void table_lines(const struct bench *b, FILE *out)
+{
+        char buf[32];
+        for (unsigned i = 0; i < b->line_count; i++) {
+                const struct line *l = &b->lines[i];
+                const struct bench_row *row = l->rows[0];
+                if (i == 0) {
+                        fprintf(out, "\n%-24s", "medians beside each other");
+                        for (unsigned k = 0; k < row->param_count; k++)
+                                if (is_common(&row->params[k]))
+                                        fprintf(out, " %-9s", row->params[k].key);
+                        for (unsigned k = 0; k < l->count; k++)
+                                fprintf(out, " %12s",
+                                        param_text(l->rows[k], "figure", buf, sizeof(buf)));
+                        fputc('\n', out);
+                }
+                fprintf(out, "%-24s", row->name);
+                for (unsigned k = 0; k < row->param_count; k++)
+                        if (is_common(&row->params[k]))
+                                fprintf(out, " %-9s",
+                                        param_text(row, row->params[k].key, buf, sizeof(buf)));
+                for (unsigned k = 0; k < l->count; k++)
+                        fprintf(out, " %10.1f %s", bench_median(l->rows[k]), row->unit);
+                fputc('\n', out);
+        }
+}
+
 static void table_ratios(const struct bench *b, FILE *out)
 {
         if (b->ratio_count == 0)
@@ -116,6 +149,7 @@ void report_table(const struct bench *b, FILE *out)
                 "cpu s/GiB");
         for (unsigned i = 0; i < b->row_count; i++)
                 table_row(&b->rows[i], &keys, out);
+        table_lines(b, out);
         table_ratios(b, out);
 }
 
@@ -152,20 +186,44 @@ static void json_field(FILE *f, const char *key, double value)
         json_number(f, value);
 }
 
+static void json_param(FILE *f, const struct param *p)
+{
+        fputs(", ", f);
+        json_text(f, p->key);
+        fputs(": ", f);
+        if (p->text)
+                json_text(f, p->text);
+        else
+                fprintf(f, "%llu", (unsigned long long)p->bytes);
+}
+
+static void json_lines(FILE *f, const struct bench *b)
+{
+        char buf[32];
+        if (b->line_count == 0)
+                return;
+        fputs("  \"beside\": [", f);
+        for (unsigned i = 0; i < b->line_count; i++) {
+                const struct line *l = &b->lines[i];
+                fputs(i ? ",\n    {\"name\": " : "\n    {\"name\": ", f);
+                json_text(f, l->rows[0]->name);
+                for (unsigned k = 0; k < l->rows[0]->param_count; k++)
+                        if (is_common(&l->rows[0]->params[k]))
+                                json_param(f, &l->rows[0]->params[k]);
+                for (unsigned k = 0; k < l->count; k++)
+                        json_field(f, param_text(l->rows[k], "figure", buf, sizeof(buf)),
+                                   bench_median(l->rows[k]));
+                fputs("}", f);
+        }
+        fputs("\n  ],\n", f);
+}
+
 static void json_row(FILE *f, const struct bench_row *row)
 {
         fputs("{\"name\": ", f);
         json_text(f, row->name);
-        for (unsigned k = 0; k < row->param_count; k++) {
-                const struct param *p = &row->params[k];
-                fputs(", ", f);
-                json_text(f, p->key);
-                fputs(": ", f);
-                if (p->text)
-                        json_text(f, p->text);
-                else
-                        fprintf(f, "%llu", (unsigned long long)p->bytes);
-        }
+        for (unsigned k = 0; k < row->param_count; k++)
+                json_param(f, &row->params[k]);
         fputs(", \"unit\": ", f);
         json_text(f, row->unit);
         struct spread s = spread_of(row->samples, row->sample_count);
@@ -263,6 +321,7 @@ static int write_json(const struct bench *b, const char *path)
         fputs(",\n", f);
         json_machine(f, b);
         json_summary(f, b);
+        json_lines(f, b);
         fputs("  \"rows\": [", f);
         for (unsigned i = 0; i < b->row_count; i++) {
                 fputs(i ? ",\n    " : "\n    ", f);

@@ -1,10 +1,11 @@
 /* exp_diff_apps.c: programs with and without differencing, and what the model says of them (tables
  * III, V and VI and figure 5 of the differential checkpointing paper).
  *
- * One state, two pools on disk: with diff = on and with diff = off. S is what the commit takes with
- * differencing over what it takes without, minus one: negative is a gain. The model's S is made of
- * the times that the library predicted for the same commit with and without differencing. Rows of
- * "100 %" change a number in every page besides what the program does.
+ * One state, three pools on disk: with diff = on and diff_model = belay or fti, and with diff =
+ * off. S is what the commit takes with differencing over what it takes without, minus one: negative
+ * is a gain. A model's S is made of the times that the library predicted by it for the same commit
+ * with and without differencing; that of fti is equation 5. Rows of "100 %" change a number in
+ * every page besides what the program does.
  *
  * Everything is done twice: on a disk that is held back to RATE, and on the disk as it is. What
  * there is to gain depends on how much faster memory is hashed than written. In the paper, on a
@@ -14,6 +15,7 @@
 #include "saved.h"
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define WARM_UP      4u /* a pool has room for three versions */
 #define SETTLE       2u
@@ -92,7 +94,13 @@ static const struct app_case cases[] = {
 };
 #define CASES (sizeof(cases) / sizeof(cases[0]))
 
-enum side { ON, OFF, SIDES };
+enum side { ON, FTI, OFF, SIDES };
+enum figure { MEASURED, BELAY_MODEL, FTI_MODEL, FIGURES }; /* of S */
+
+static const char *const side_options[SIDES] = {"diff=on,diff_model=belay",
+                                                "diff=on,diff_model=fti", "diff=off"};
+static const char *const side_names[SIDES] = {"belay", "fti", "off"};
+static const char *const figure_names[FIGURES] = {"S measured", "S by belay", "S by fti"};
 
 struct apps {
         struct bench *b;
@@ -102,9 +110,9 @@ struct apps {
         struct saved side[SIDES];
         uint64_t rate; /* 0: as it is */
         const char *storage;
-        struct bench_row *commit[SIDES], *predicted[SIDES], *share, *measured, *model;
+        struct bench_row *commit[SIDES], *predicted[SIDES], *share, *s[FIGURES];
         struct bench_row *reduction[CASES];
-        double error[CASES]; /* of the medians, in points */
+        double error[FIGURES]; /* of the medians, in points; the worst case */
 };
 
 static int make_app(struct apps *v, const struct app_case *c)
@@ -130,19 +138,18 @@ static int open_sides(struct apps *v)
 {
         int rc = 0;
         for (enum side s = ON; rc == 0 && s < SIDES; s++) {
-                const char *side = s == ON ? "on" : "off";
                 char options[128];
                 char pool[BENCH_PATH_BYTES + 8];
                 snprintf(options, sizeof(options),
-                         "policy=sync,media=file,block=16KiB,diff=%s,rate=%llu", side,
+                         "policy=sync,media=file,block=16KiB,%s,rate=%llu", side_options[s],
                          (unsigned long long)v->rate);
-                snprintf(pool, sizeof(pool), "%s/%s", bench_options(v->b)->dir, side);
+                snprintf(pool, sizeof(pool), "%s/%s", bench_options(v->b)->dir, side_names[s]);
                 rc = saved_open(&v->side[s], &v->app, pool, options);
         }
         return rc;
 }
 
-/* Every slot of both pools has been written: all of the state changes each time. */
+/* Every slot of all pools has been written: all of the state changes each time. */
 static int warm_up(struct apps *v)
 {
         struct belay_stats s;
@@ -170,26 +177,33 @@ static int settle(struct apps *v, const struct app_case *c)
         return rc;
 }
 
+/* S by the model of the side. */
+static double predicted(const struct belay_stats *s)
+{
+        return (double)s->last_predicted_ns / (double)s->last_full_ns - 1;
+}
+
 static int run_round(struct apps *v, const struct app_case *c, unsigned round)
 {
         struct belay_stats s[SIDES];
         advance(v, c);
         int rc = 0;
         for (unsigned i = 0; rc == 0 && i < SIDES; i++) {
-                enum side side = (i + round) % SIDES ? OFF : ON;
+                enum side side = (i + round) % SIDES;
                 rc = saved_checkpoint(&v->side[side], &v->app, &s[side]);
         }
         if (rc)
                 return rc;
-        for (enum side side = ON; side < SIDES; side++)
-                bench_sample(v->commit[side], (double)s[side].last_commit_ns * 1e-6);
+        bench_sample(v->commit[ON], (double)s[ON].last_commit_ns * 1e-6);
+        bench_sample(v->commit[OFF], (double)s[OFF].last_commit_ns * 1e-6);
         bench_sample(v->predicted[ON], (double)s[ON].last_predicted_ns * 1e-6);
+        bench_sample(v->predicted[FTI], (double)s[FTI].last_predicted_ns * 1e-6);
         bench_sample(v->predicted[OFF], (double)s[ON].last_full_ns * 1e-6);
         double measured = (double)s[ON].last_commit_ns / (double)s[OFF].last_commit_ns - 1;
-        double model = (double)s[ON].last_predicted_ns / (double)s[ON].last_full_ns - 1;
         bench_sample(v->share, POINTS * (double)s[ON].last_data / (double)app_bytes(&v->app));
-        bench_sample(v->measured, POINTS * measured);
-        bench_sample(v->model, POINTS * model);
+        bench_sample(v->s[MEASURED], POINTS * measured);
+        bench_sample(v->s[BELAY_MODEL], POINTS * predicted(&s[ON]));
+        bench_sample(v->s[FTI_MODEL], POINTS * predicted(&s[FTI]));
         bench_sample(v->reduction[c - cases], -measured);
         return 0;
 }
@@ -210,10 +224,11 @@ static void make_rows(struct apps *v, const struct app_case *c)
         v->commit[ON] = row(v, c, "commit", "ms");
         v->commit[OFF] = row(v, c, "commit, full", "ms");
         v->predicted[ON] = row(v, c, "predicted", "ms");
+        v->predicted[FTI] = row(v, c, "predicted by fti", "ms");
         v->predicted[OFF] = row(v, c, "predicted, full", "ms");
         v->share = row(v, c, "written", "%");
-        v->measured = row(v, c, "S measured", "%");
-        v->model = row(v, c, "S of the model", "%");
+        for (enum figure f = MEASURED; f < FIGURES; f++)
+                v->s[f] = row(v, c, figure_names[f], "%");
         v->reduction[c - cases] = c->field ? row(v, c, "reduction", "") : NULL;
 }
 
@@ -233,7 +248,10 @@ static int run_case(struct apps *v, const struct app_case *c)
                 if (saved_close(&v->side[s]) && rc == 0)
                         rc = -1;
         app_delete(&v->app);
-        v->error[c - cases] = fabs(bench_median(v->measured) - bench_median(v->model));
+        for (enum figure f = BELAY_MODEL; f < FIGURES; f++)
+                v->error[f] = fmax(v->error[f],
+                                   fabs(bench_median(v->s[MEASURED]) - bench_median(v->s[f])));
+        bench_beside(v->b, v->s, FIGURES);
         return rc;
 }
 
@@ -244,17 +262,22 @@ static const char *field(const struct apps *v, const char *name, char buf[64])
         return buf;
 }
 
+static struct bench_row *worst(struct apps *v, enum figure f, const char *figure)
+{
+        struct bench_row *row = bench_row(v->b, "all", "points");
+        bench_param_text(row, "storage", v->storage);
+        bench_param_text(row, "figure", figure);
+        bench_sample(row, v->error[f]);
+        return row;
+}
+
 static void summarise(struct apps *v)
 {
         char name[64];
-        struct bench_row *worst = bench_row(v->b, "all", "points");
-        bench_param_text(worst, "storage", v->storage);
-        bench_param_text(worst, "figure", "model error");
-        double most = 0;
-        for (unsigned i = 0; i < CASES; i++)
-                most = v->error[i] > most ? v->error[i] : most;
-        bench_sample(worst, most);
-        bench_figure_most(v->b, field(v, "max_model_error_points", name), worst, v->rate ? 10 : 0);
+        bench_figure_most(v->b, field(v, "max_model_error_points", name),
+                          worst(v, BELAY_MODEL, "model error"), v->rate ? 10 : 0);
+        bench_figure_most(v->b, field(v, "max_fti_error_points", name),
+                          worst(v, FTI_MODEL, "fti error"), 0);
         for (unsigned i = 0; i < CASES; i++)
                 if (cases[i].field)
                         bench_figure(v->b, field(v, cases[i].field, name), v->reduction[i],
@@ -265,6 +288,7 @@ static int run_storage(struct apps *v, const char *storage, uint64_t rate)
 {
         v->storage = storage;
         v->rate = rate;
+        memset(v->error, 0, sizeof(v->error));
         int rc = 0;
         for (unsigned i = 0; rc == 0 && i < CASES; i++)
                 rc = run_case(v, &cases[i]);
@@ -282,7 +306,7 @@ int exp_diff_apps(struct bench *b)
         v->b = b;
         v->bytes = o->bytes ? o->bytes : o->quick ? 64 * MIB : 256 * MIB;
         v->rounds = o->rounds ? o->rounds : o->quick ? QUICK_ROUNDS : FULL_ROUNDS;
-        int rc = bench_has_room(o->dir, 10 * v->bytes)
+        int rc = bench_has_room(o->dir, 15 * v->bytes)
                          ? 0
                          : bench_fail("no room for scratch files; see --dir");
         if (rc == 0)

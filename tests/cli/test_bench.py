@@ -164,7 +164,7 @@ def check_overhead(path):
 PERCENTS = (100, 50, 10, 3, 0)
 PAGES = ("touched", "rewritten", "scattered")
 DIFF_RATIO = ("touched_3", "touched_50", "rewritten_3", "full_100", "bytes_over_changed")
-DIFF_APPS = ("max_model_error_points", "reduction_blast", "reduction_particles", "reduction_heat_40")
+DIFF_APPS = ("max_model_error_points", "max_fti_error_points", "reduction_blast", "reduction_particles", "reduction_heat_40")
 COLLISIONS = ("adler32_over_paper", "fletcher32_over_paper", "fletcher32_65535_over_paper", "collisions_crc32",
               "collisions_md5", "collisions_xxh3")
 DYNAMIC = ("bytes_over_new_content", "pool_over_live")
@@ -204,6 +204,12 @@ def check_diff_apps(path):
     assert written_shares(got, "heat").keys() == {f"{n} %" for n in (100, 87, 71, 56, 40)}
     assert 35 < written_shares(got, "heat")["40 %"] < 65, written_shares(got, "heat")
     assert written_shares(got, "blast, later")[""] > written_shares(got, "blast")["3 %"]
+    medians = {(r["name"], r["storage"], r.get("changed"), r["figure"]): r["median"] for r in got["rows"]}
+    assert len(got["beside"]) == 32, len(got["beside"])
+    assert any(line["S by fti"] != line["S by belay"] for line in got["beside"]), got["beside"]
+    for line in got["beside"]:
+        for figure in ("S measured", "S by belay", "S by fti"):
+            assert line[figure] == medians[line["name"], line["storage"], line["changed"], figure], line
 
 
 def check_collisions(path):
