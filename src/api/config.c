@@ -44,6 +44,8 @@ int config_load(struct options *o)
 
 static int new_config(struct belay_config **out)
 {
+        if (!out)
+                return err_set(-EINVAL, "belay_config_new: there is no place for the options");
         struct belay_config *c = plat->alloc(sizeof(*c));
         if (!c)
                 return err_set(-ENOMEM, "no memory for the options");

@@ -68,7 +68,9 @@ void stats_file_open(struct stats_file *f, const char *path)
                 f->fd = fd;
                 return;
         }
-        log_emit(BELAY_LOG_WARN, "statistics cannot be written to '%s': %s", path, code_text(rc));
+        char shown[200];
+        log_emit(BELAY_LOG_WARN, "statistics cannot be written to '%s': %s",
+                 printable(path, shown, sizeof(shown)), code_text(rc));
         if (fd >= 0)
                 (void)plat->close(fd);
 }

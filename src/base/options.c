@@ -1,7 +1,6 @@
 /* options.c: the one table of options. Help text, environment, file, setter and documentation all
  * come from it, so they cannot drift apart. */
 #include "base/base.h"
-#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,6 +114,22 @@ static const struct option table[OPT_COUNT] = {
                             "file that gets one line of JSON per checkpoint; empty: none"},
 };
 
+/* ASCII, whatever the program's locale: in a Turkish one tolower('I') is not 'i'. */
+static bool is_digit(char c)
+{
+        return c >= '0' && c <= '9';
+}
+
+static bool is_space(char c)
+{
+        return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+static char lower(char c)
+{
+        return (char)(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+}
+
 static const char *text_of(const struct options *o, enum option_id id)
 {
         return id == OPT_POOL ? o->pool : id == OPT_STATS_FILE ? o->stats_file : o->mask;
@@ -138,7 +153,7 @@ static int unknown_key(const char *key, const char *origin)
 /* "64", "64K", "64KiB", "1.5G" are not all welcome: whole numbers with an optional binary unit. */
 static int parse_size(const char *text, uint64_t *out)
 {
-        if (!isdigit((unsigned char)text[0]))
+        if (!is_digit(text[0]))
                 return -EINVAL;
         char *end;
         errno = 0;
@@ -184,20 +199,20 @@ static int parse_size(const char *text, uint64_t *out)
 /* Digits, and up to nine behind a point, in billionths. */
 static int parse_decimal(const char *text, const char **end, uint64_t *out)
 {
-        if (!isdigit((unsigned char)text[0]))
+        if (!is_digit(text[0]))
                 return -EINVAL;
         uint64_t n = 0;
-        for (; isdigit((unsigned char)*text); text++)
+        for (; is_digit(*text); text++)
                 if (__builtin_mul_overflow(n, 10, &n) ||
                     __builtin_add_overflow(n, (uint64_t)(*text - '0'), &n))
                         return -ERANGE;
         if (__builtin_mul_overflow(n, BILLION, &n))
                 return -ERANGE;
         if (*text == '.') {
-                if (!isdigit((unsigned char)*++text))
+                if (!is_digit(*++text))
                         return -EINVAL;
                 uint64_t place = BILLION / 10;
-                for (; isdigit((unsigned char)*text); text++, place /= 10) {
+                for (; is_digit(*text); text++, place /= 10) {
                         if (place == 0)
                                 return -EINVAL;
                         if (__builtin_add_overflow(n, (uint64_t)(*text - '0') * place, &n))
@@ -224,6 +239,8 @@ int time_parse(const char *text, uint64_t *ns)
                         continue;
                 if (__builtin_mul_overflow(n, units[i].factor, &n))
                         return -ERANGE;
+                if (n % units[i].divisor)
+                        return -EINVAL; /* finer than a nanosecond */
                 *ns = n / units[i].divisor;
                 return 0;
         }
@@ -273,7 +290,8 @@ static int bad_value(const struct option *opt, const char *value, const char *or
                                (unsigned long long)opt->high);
         if (opt->kind == KIND_TIME)
                 return err_set(-EINVAL,
-                               "%s: option %s is '%s'; it must be a time such as 90s, 15m or 2h",
+                               "%s: option %s is '%s'; it must be a time such as 90s, 15m or 2h, "
+                               "up to 31 years",
                                origin, opt->key, shown);
         if (opt->kind == KIND_PERCENT)
                 return err_set(-EINVAL, "%s: option %s is '%s'; it must be a number from 0 to 100",
@@ -313,7 +331,8 @@ static int set_value(struct options *o, enum option_id id, const char *value, co
                 break;
         default:
                 if (parse_size(value, &n) || n < opt->low || n > opt->high ||
-                    (opt->kind == KIND_POWER && (n & (n - 1)) != 0))
+                    (opt->kind == KIND_POWER && (n & (n - 1)) != 0) ||
+                    (opt->kind == KIND_COUNT && !is_digit(value[strlen(value) - 1])))
                         return bad_value(opt, value, origin);
                 break;
         }
@@ -356,9 +375,9 @@ int options_set(struct options *o, const char *key, const char *value, enum opti
 /* Copies the trimmed text between begin and end into buf; -1 if it does not fit or holds a NUL. */
 static int trimmed(const char *begin, const char *end, char *buf, size_t bytes)
 {
-        while (begin < end && isspace((unsigned char)*begin))
+        while (begin < end && is_space(*begin))
                 begin++;
-        while (begin < end && isspace((unsigned char)end[-1]))
+        while (begin < end && is_space(end[-1]))
                 end--;
         size_t n = (size_t)(end - begin);
         if (n >= bytes || memchr(begin, '\0', n))
@@ -393,6 +412,8 @@ int options_set_text(struct options *o, const char *text, size_t bytes, const ch
 {
         const char *end = text + bytes;
         unsigned number = 1;
+        if (bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
+                text += 3; /* a byte order mark, as some editors put it there */
         for (const char *p = text; p < end; number++) {
                 const char *eol = memchr(p, '\n', (size_t)(end - p));
                 const char *stop = eol ? eol : end;
@@ -421,7 +442,7 @@ int options_set_environment(struct options *o)
                 size_t n = 0;
                 for (const char *p = name + sizeof(prefix) - 1; p < equals && n + 1 < sizeof(key);
                      p++)
-                        key[n++] = (char)tolower((unsigned char)*p);
+                        key[n++] = lower(*p);
                 key[n] = '\0';
                 snprintf(origin, sizeof(origin), "environment variable %.*s",
                          (int)min_u64((uint64_t)(equals - name), 70), name);

@@ -21,10 +21,15 @@
 #define BUFFER_BYTES ((uint64_t)IO_DEPTH * CHUNK_BYTES)
 
 /* The user's limit or the process's (ulimit -f: exceeding that one would end the program). */
-static uint64_t slot_limit(const struct pool *p)
+static uint64_t byte_limit(const struct pool *p)
 {
         uint64_t bytes = p->options.limit_bytes ? p->options.limit_bytes : MAX_POOL_BYTES;
-        return min_u64(bytes, plat->file_limit()) / SLOT_BYTES;
+        return min_u64(bytes, plat->file_limit());
+}
+
+static uint64_t slot_limit(const struct pool *p)
+{
+        return byte_limit(p) / SLOT_BYTES;
 }
 
 static int grow(struct pool *p, uint64_t slots)
@@ -37,7 +42,7 @@ static int grow(struct pool *p, uint64_t slots)
                                "pool '%s' has reached its limit of %llu bytes; raise the option "
                                "limit (or ulimit -f) or "
                                "keep fewer versions",
-                               p->label, (unsigned long long)(limit * SLOT_BYTES));
+                               p->label, (unsigned long long)byte_limit(p));
         want = min_u64(want, limit);
         int rc = p->media->ops->grow(p->media, want * SLOT_BYTES);
         if (rc == -ENOSPC && want > now + slots) {

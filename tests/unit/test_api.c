@@ -318,6 +318,31 @@ static void test_refusals(void)
         CHECK_EQ(belay_close(NULL), 0);
 }
 
+static char warning[1024];
+
+static void note_warning(void *arg, enum belay_log_level level, const char *text)
+{
+        (void)arg;
+        if (level == BELAY_LOG_WARN)
+                snprintf(warning, sizeof(warning), "%s", text);
+}
+
+/* Options that are legal and of no use: what is said of them names them as they were given. */
+static void test_odd_options(void)
+{
+        CHECK_EQ(belay_config_new(NULL), -EINVAL);
+        struct belay *b = open_pool("odd", (const char *const[]){"limit", "1", NULL});
+        CHECK(belay_alloc(b, "x", BELAY_U8, 100) != NULL);
+        CHECK_EQ(belay_checkpoint(b), BELAY_E_CHECKPOINT);
+        CHECK_HAS(belay_error(), "limit of 1 bytes");
+        CHECK_EQ(belay_close(&b), 0);
+        belay_log_sink(note_warning, NULL, BELAY_LOG_WARN);
+        b = open_pool("odd", (const char *const[]){"stats_file", "/absent/\x1b[31m", NULL});
+        belay_log_sink(NULL, NULL, BELAY_LOG_ERROR);
+        CHECK_HAS(warning, "/absent/?[31m");
+        CHECK_EQ(belay_close(&b), 0);
+}
+
 static void test_contexts_are_independent(void)
 {
         struct belay *a = open_pool("one", NULL);
@@ -378,6 +403,7 @@ int main(void)
         RUN(test_move_and_detach);
         RUN(test_mismatch_leaves_memory_alone);
         RUN(test_refusals);
+        RUN(test_odd_options);
         RUN(test_contexts_are_independent);
         RUN(test_memory_budget);
         return 0;

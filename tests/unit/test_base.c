@@ -83,6 +83,15 @@ static void test_option_refusal(void)
         refused("versions", "0", "from 1 to 63");
         refused("versions", "-1", "from 1 to 63");
         refused("versions", "3x", "from 1 to 63");
+        refused("versions", "3B", "from 1 to 63");
+        refused("versions", " 3", "from 1 to 63");
+        refused("versions", "", "from 1 to 63");
+        refused("interval", "20000000m", "up to 31 years");
+        refused("interval", "0.0000001ms", "a time such as");
+        refused("overhead", "100.000000001", "from 0 to 100");
+        refused("requests", "YES", "no|yes");
+        refused("requests", "no|yes", "no|yes");
+        refused("requests", "", "no|yes");
         refused("block", "100", "power of two");
         refused("block", "2MiB", "power of two");
         refused("limit", "18446744073709551616", "size");
@@ -100,6 +109,21 @@ static void test_option_refusal(void)
         CHECK_EQ(unsetenv("BELAY_VERSIOS"), 0);
 }
 
+/* As editors leave it: a byte order mark, carriage returns, a key twice, no newline at the end. */
+static void test_option_file(void)
+{
+        static const char text[] = "\xef\xbb\xbfversions = 3\r\n\tblock\t=\t64KiB \r\nversions=5";
+        struct options o;
+        options_init(&o);
+        CHECK_EQ(options_set_text(&o, text, sizeof(text) - 1, "f"), 0);
+        CHECK_EQ(o.number[OPT_VERSIONS], 5);
+        CHECK_EQ(o.number[OPT_BLOCK], 65536);
+        static const char late[] = "versions = 3\n\xef\xbb\xbfversions = 4\n";
+        CHECK_EQ(options_set_text(&o, late, sizeof(late) - 1, "f"), -EINVAL);
+        CHECK_EQ(options_set_text(&o, "\xef\xbb\xbf", 3, "f"), 0);
+        CHECK_EQ(options_set_text(&o, "\xef\xbb", 2, "f"), -EINVAL);
+}
+
 static void test_times(void)
 {
         static const struct {
@@ -110,10 +134,13 @@ static void test_times(void)
                     {"0.5s", 500000000},
                     {"3ms", 3000000},
                     {"0.25ms", 250000},
+                    {"0.000001ms", 1},
                     {"1.5m", UINT64_C(90000000000)},
                     {"2h", UINT64_C(7200000000000)},
                     {"20d", UINT64_C(1728000000000000)}};
-        static const char *const bad[] = {"", "s", "5w", "5 s", "5sm", "-1s", "1.s", "nan", "1e3"};
+        /* What is finer than a nanosecond is not taken for nothing. */
+        static const char *const bad[] = {"",    "s",   "5w",  "5 s",         "5sm",        "-1s",
+                                          "1.s", "nan", "1e3", "0.0000001ms", "1.0000001ms"};
         uint64_t ns = 7;
         for (size_t i = 0; i < ARRAY_LEN(bad); i++)
                 CHECK_EQ(time_parse(bad[i], &ns), -EINVAL);
@@ -423,6 +450,7 @@ int main(void)
         RUN(test_option_order);
         RUN(test_similar_words);
         RUN(test_option_refusal);
+        RUN(test_option_file);
         RUN(test_times);
         RUN(test_names);
         RUN(test_name_index);
