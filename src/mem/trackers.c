@@ -201,19 +201,16 @@ static int scan_written(struct tracker *t, struct watch *w, uint64_t low, uint64
         return track_scan(&t->kernel, (void *)at, end - at, false, &at, t->ranges, SCAN_RANGES);
 }
 
-/* A page that holds bytes of `unit`, which is being armed, and of `other`. Once both are captured
- * the page may be open and written; the mark would be lost, so both are called written then. */
-static int arm_shared(struct tracker *t, struct watch *w, uint64_t page, uint64_t unit,
-                      uint64_t other)
+/* A page that holds bytes of a unit that is being armed, and of `other`. Once both are captured the
+ * page may be open and written: then its mark stays, and it counts as written in both. */
+static int arm_shared(struct tracker *t, struct watch *w, uint64_t page, uint64_t other)
 {
         struct plat_range range;
         uint64_t at = page;
         uint32_t kind = atomic_load(&w->span.state[other]) & UNIT_KIND;
+        if (kind != UNIT_PENDING && kind != UNIT_BUSY)
+                return 0;
         int n = track_scan(&t->kernel, (void *)page, PLAT_PAGE, true, &at, &range, 1);
-        if (n > 0 && kind != UNIT_PENDING && kind != UNIT_BUSY) {
-                atomic_store(&w->span.written[unit], 1);
-                atomic_store(&w->span.written[other], 1);
-        }
         return n < 0 ? n : 0;
 }
 
@@ -224,13 +221,13 @@ static int scan_arm(struct tracker *t, struct watch *w, uint64_t first, uint64_t
         uint64_t high = low + bytes;
         int rc = 0;
         if (low < high && first > 0 && unit_begin(&w->span, first) % PLAT_PAGE) {
-                rc = arm_shared(t, w, low, first, first - 1);
+                rc = arm_shared(t, w, low, first - 1);
                 low += PLAT_PAGE;
         }
         if (rc == 0 && low < high && first + count < w->span.units &&
             unit_begin(&w->span, first + count) % PLAT_PAGE) {
                 high -= PLAT_PAGE;
-                rc = arm_shared(t, w, high, first + count - 1, first + count);
+                rc = arm_shared(t, w, high, first + count);
         }
         return rc || low >= high ? rc : track_reset(&t->kernel, (void *)low, high - low);
 }

@@ -93,7 +93,8 @@ static void run(const char *media)
                 write_pages(1, 80 + i); /* clean ones in the same blocks */
                 write_pages(9, 90 + i); /* and in other blocks of the unit */
                 struct belay_stats s = wait_for(b);
-                CHECK(s.last_patches >= (i == 0 ? 1u : 3u) * (BYTES / UNIT - 8));
+                /* All but the units at the ends: their pages do not count in the units beside. */
+                CHECK(s.last_patches >= (i == 0 ? 1u : 3u) * (BYTES / UNIT - 2));
                 CHECK(s.last_copy_peak <= 16u << 20);
                 compare(version);
         }
