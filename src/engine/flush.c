@@ -377,7 +377,7 @@ void flush_adapt(struct engine *e)
                 w->fresh = false;
                 bool dense = w->ops == &tracker_scan && often * 4 >= w->span.units * 3;
                 bool sparse = w->ops == &tracker_dense && units * 2 < w->span.units;
-                if (!possible || (!dense && !sparse))
+                if (!possible || w->fixed || (!dense && !sparse))
                         continue;
                 log_emit(BELAY_LOG_DEBUG, "region '%s' is written %s", e->part[i]->desc.name,
                          dense ? "all over" : "here and there");

@@ -74,6 +74,7 @@ struct watch {
         bool huge;                /* mostly in huge pages                                    */
         bool runs;                /* by this commit: opened in long runs                     */
         bool fresh;               /* no commit yet: taken for dense, if there is such a thing */
+        bool fixed;               /* another tracker does not work there                     */
 };
 
 enum mode { MODE_KEEP, MODE_DIRECT, MODE_FLUSH, MODE_OPENED, MODE_PATCH, MODE_EARLY };
@@ -133,7 +134,7 @@ void tracker_close(struct tracker *t);
 int tracker_watch(struct tracker *t, struct region *r);
 void tracker_unwatch(struct tracker *t, struct region *r);
 /* Watches a region in another way from now on: scan or dense. Every unit must be captured and open,
- * and counts as written. */
+ * and counts as written. Where the other way does not work, the old one stays, for good. */
 void tracker_change(struct tracker *t, struct region *r, const struct tracker_ops *ops);
 /* Looks again whether the region is in huge pages. */
 void tracker_look_at_pages(struct tracker *t, struct watch *w);

@@ -113,8 +113,10 @@ static int uffd_protect(struct tracker *t, struct watch *w, uint64_t first, uint
 
 static int uffd_add(struct tracker *t, struct watch *w)
 {
-        atomic_store(&w->span.uffd, t->kernel.uffd);
-        return kernel_add(t, w);
+        int rc = kernel_add(t, w);
+        if (rc == 0)
+                atomic_store(&w->span.uffd, t->kernel.uffd);
+        return rc;
 }
 
 const struct tracker_ops tracker_uffd = {

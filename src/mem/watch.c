@@ -214,6 +214,20 @@ static void weaken(struct watch *w, const struct region *r, int rc)
                  r->desc.name, code_text(rc));
 }
 
+/* Every kind of memory can be trapped with mprotect, also where a userfaultfd cannot watch it. */
+static int add_or_trap(struct tracker *t, struct watch *w, const struct region *r)
+{
+        int rc = w->ops->add(t, w);
+        if (rc == 0)
+                return 0;
+        log_emit(BELAY_LOG_INFO, "region '%s' has tracker mprotect, %s does not work there: %s",
+                 r->desc.name, w->ops->name, code_text(rc));
+        w->ops = &tracker_mprotect;
+        w->fresh = false;
+        w->span.always = true;
+        return w->ops->add(t, w);
+}
+
 int tracker_watch(struct tracker *t, struct region *r)
 {
         struct watch *w = budget_alloc(t->budget, sizeof(*w), "the unit table");
@@ -244,11 +258,8 @@ int tracker_watch(struct tracker *t, struct region *r)
                 return 0;
         }
         rc = spans_add(&w->span);
-        if (rc == 0) {
-                rc = w->ops->add(t, w);
-                if (rc)
-                        spans_remove(&w->span);
-        }
+        if (rc == 0)
+                rc = add_or_trap(t, w, r);
         if (rc)
                 weaken(w, r, rc);
         return 0;
@@ -271,7 +282,8 @@ static void take_off(struct tracker *t, struct watch *w)
         await_none(&t->guard.inside);
 }
 
-/* A fault that is on its way finds another trap than the one it came from, and is repeated. */
+/* A fault that is on its way finds another trap than the one it came from, and is repeated. The
+ * kernel registers memory with one userfaultfd at a time, so the old way has to end first. */
 void tracker_change(struct tracker *t, struct region *r, const struct tracker_ops *ops)
 {
         struct watch *w = r->watch;
@@ -281,7 +293,17 @@ void tracker_change(struct tracker *t, struct region *r, const struct tracker_op
         w->ops->remove(t, w);
         atomic_fetch_add(&span_changes, 1);
         int rc = ops->add(t, w);
-        w->ops = ops;
+        if (rc == 0) {
+                w->ops = ops;
+                return;
+        }
+        /* A trap by userfaultfd works in anonymous memory and on tmpfs only; lazily restored
+         * regions show files of any file system. */
+        ops->remove(t, w); /* what was registered before it failed */
+        w->fixed = true;
+        log_emit(BELAY_LOG_DEBUG, "region '%s' stays with tracker %s, %s does not work there: %s",
+                 r->desc.name, w->ops->name, ops->name, code_text(rc));
+        rc = w->ops->add(t, w);
         if (rc) {
                 take_off(t, w);
                 weaken(w, r, rc);
