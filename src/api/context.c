@@ -254,22 +254,15 @@ uint64_t belay_version(const struct belay *b)
         return b ? b->version : 0;
 }
 
-/* What is mapped stays held, whatever becomes of the restart: a region that it does not place shows
- * the pool as before. */
-static void settle_lazy(struct belay *b, bool restored, bool verify)
+/* What a region shows stays held, whatever becomes of the restart: what this one laid, and of the
+ * others what they showed before. */
+static void settle_lazy(struct belay *b)
 {
         struct lazy *before = &b->lazy[b->lazy_now];
         struct lazy *next = &b->lazy[1 - b->lazy_now];
-        if (restored) {
-                lazy_inherit(next, before);
-                lazy_end(before);
-                b->lazy_now = 1 - b->lazy_now;
-        } else {
-                lazy_inherit(before, next);
-                lazy_end(next);
-        }
-        if (verify)
-                lazy_verify(&b->lazy[b->lazy_now]);
+        lazy_inherit(next, before);
+        lazy_end(before);
+        b->lazy_now = 1 - b->lazy_now;
 }
 
 /* Each version that is tried may lay each region. */
@@ -287,18 +280,26 @@ static int make_lazy_room(struct belay *b, const struct restore_request *q)
 static int restore(struct belay *b, struct restore_request *q)
 {
         struct lazy *before = &b->lazy[b->lazy_now];
+        bool touched = false;
         q->lazy = &b->lazy[1 - b->lazy_now];
-        bool unverified = lazy_stop(before, b->pool);
+        bool verify = lazy_stop(before, b->pool);
         int rc = make_lazy_room(b, q);
         if (rc == 0)
-                rc = restore_version(b->pool, &b->regions, q, &b->match);
+                rc = restore_version(b->pool, &b->regions, q, &b->match, &touched);
         struct err_kept kept;
         err_keep(&kept);
-        settle_lazy(b, rc == 1, rc == 1 ? q->how == RESTART_VERIFY : unverified);
-        (void)err_give_back(&kept);
+        if (touched) {
+                settle_lazy(b);
+                verify = rc == 1 && q->how == RESTART_VERIFY;
+        } else {
+                lazy_end(q->lazy);
+        }
         /* Nothing intact is left, the program knows: what it has from now on is its own. */
-        if (rc == BELAY_E_DATA)
+        if (rc == BELAY_E_DATA && q->version == 0)
                 b->lazy[b->lazy_now].result = 0;
+        else if (verify)
+                lazy_verify(&b->lazy[b->lazy_now]);
+        (void)err_give_back(&kept);
         return rc;
 }
 

@@ -6,8 +6,8 @@
  *                             not to be published. Another restart takes an older version.
  *
  * A checkpoint waits for the end of the check: until then the versions before are untouched, since
- * nothing is published. The thread reads the pool and the holds, which do not change before it is
- * joined. */
+ * nothing is published. The thread reads the pool and the holds; whoever changes the holds makes it
+ * pause first, and lets it go on where it was. */
 #include "restore/restore_int.h"
 #include <errno.h>
 #include <stdatomic.h>
@@ -15,12 +15,13 @@
 static void *check(void *arg)
 {
         struct lazy *l = arg;
-        for (uint32_t i = 0; i < l->count; i++)
-                for (uint64_t b = 0; b < hold_blocks(l->holds[i]); b++) {
+        for (; l->at < l->count; l->at++, l->at_block = 0)
+                for (; l->at_block < hold_blocks(l->holds[l->at]); l->at_block++) {
                         if (atomic_load(&l->stop))
                                 return NULL;
-                        l->result = hold_check(l->holds[i], b, l->buf, l->text, sizeof(l->text));
-                        l->version = hold_version(l->holds[i]);
+                        l->result = hold_check(l->holds[l->at], l->at_block, l->buf, l->text,
+                                               sizeof(l->text));
+                        l->version = hold_version(l->holds[l->at]);
                         if (l->result)
                                 return NULL;
                 }
@@ -34,7 +35,17 @@ static void join(struct lazy *l)
         l->running = false;
 }
 
-int lazy_room(struct lazy *l, uint32_t count)
+/* True if there is more to verify: lazy_verify goes on with it. */
+static bool pause_check(struct lazy *l)
+{
+        bool checking = l->running;
+        atomic_store(&l->stop, true);
+        join(l);
+        atomic_store(&l->stop, false);
+        return checking && l->result == 0 && l->at < l->count;
+}
+
+static int grow(struct lazy *l, uint32_t count)
 {
         if (l->count + count <= l->capacity)
                 return 0;
@@ -50,13 +61,45 @@ int lazy_room(struct lazy *l, uint32_t count)
         return l->buf ? 0 : -ENOMEM;
 }
 
+int lazy_room(struct lazy *l, uint32_t count)
+{
+        bool more = pause_check(l);
+        int rc = grow(l, count);
+        if (more)
+                lazy_verify(l);
+        return rc;
+}
+
+/* The first `end` holds: those of this name go. */
+static void release_named(struct lazy *l, const char *name, uint32_t end)
+{
+        for (uint32_t i = end; i > 0; i--) {
+                uint32_t k = i - 1;
+                if (strcmp(hold_name(l->holds[k]), name) != 0)
+                        continue;
+                hold_release(&l->holds[k]);
+                memmove(l->holds + k, l->holds + k + 1, (--l->count - k) * sizeof(struct hold *));
+                if (k == l->at)
+                        l->at_block = 0;
+                l->at -= k < l->at;
+        }
+}
+
+/* A version that was tried before and rejected may have laid the region, too: nothing shows that
+ * any more. */
 int lazy_place(struct lazy *l, struct pool *pool, const struct version *v, uint32_t region,
                void *to)
 {
-        int rc = lazy_room(l, 1);
+        bool more = pause_check(l);
+        int rc = grow(l, 1);
         if (rc == 0)
                 rc = pool_map_region(pool, v, region, to, &l->maps, &l->holds[l->count]);
-        l->count += rc == 0;
+        if (rc == 0) {
+                l->count++;
+                release_named(l, hold_name(l->holds[l->count - 1]), l->count - 1);
+        }
+        if (more)
+                lazy_verify(l);
         return rc;
 }
 
@@ -72,7 +115,7 @@ static bool has(const struct lazy *l, const char *name)
 void lazy_inherit(struct lazy *l, struct lazy *from)
 {
         for (uint32_t i = 0; i < from->count;) {
-                if (has(l, hold_name(from->holds[i])) || lazy_room(l, 1)) {
+                if (has(l, hold_name(from->holds[i])) || grow(l, 1)) {
                         i++;
                         continue;
                 }
@@ -83,7 +126,7 @@ void lazy_inherit(struct lazy *l, struct lazy *from)
 
 void lazy_verify(struct lazy *l)
 {
-        if (l->count == 0)
+        if (l->at == l->count)
                 return;
         l->running = plat->thread_start(check, l, &l->thread) == 0;
         if (!l->running)
@@ -99,12 +142,9 @@ static void mark_damaged(const struct lazy *l, struct pool *pool)
 
 bool lazy_stop(struct lazy *l, struct pool *pool)
 {
-        bool unfinished = l->running;
-        atomic_store(&l->stop, true);
-        join(l);
-        atomic_store(&l->stop, false);
+        bool more = pause_check(l);
         mark_damaged(l, pool);
-        return unfinished && l->result == 0;
+        return more;
 }
 
 int lazy_await(struct lazy *l, struct pool *pool)
@@ -121,24 +161,24 @@ int lazy_await(struct lazy *l, struct pool *pool)
 
 void lazy_forget(struct lazy *l, const char *name)
 {
-        for (uint32_t i = 0; i < l->count && !l->running; i++)
-                if (strcmp(hold_name(l->holds[i]), name) == 0) {
-                        hold_release(&l->holds[i]);
-                        l->holds[i] = l->holds[--l->count];
-                }
+        if (!has(l, name))
+                return;
+        bool more = pause_check(l);
+        release_named(l, name, l->count);
+        if (more)
+                lazy_verify(l);
 }
 
 void lazy_end(struct lazy *l)
 {
-        atomic_store(&l->stop, true);
-        join(l);
+        (void)pause_check(l);
         for (uint32_t i = 0; i < l->count; i++)
                 hold_release(&l->holds[i]);
         budget_free(l->budget, l->holds);
         budget_free(l->budget, l->buf);
         l->holds = NULL;
         l->buf = NULL;
-        l->count = l->capacity = l->maps = 0;
+        l->count = l->capacity = l->maps = l->at = 0;
+        l->at_block = 0;
         l->result = 0;
-        atomic_store(&l->stop, false);
 }

@@ -121,7 +121,7 @@ static int give_up(bool touched, uint64_t asked)
 }
 
 static int restore_asked(struct pool *pool, struct regions *regions,
-                         const struct restore_request *q, struct match *match)
+                         const struct restore_request *q, struct match *match, bool *touched)
 {
         struct version *v = pool_find_version(pool, q->version);
         if (!v)
@@ -130,14 +130,13 @@ static int restore_asked(struct pool *pool, struct regions *regions,
         if (v->unreadable)
                 return err_set(BELAY_E_DATA, "version %llu is damaged: %s",
                                (unsigned long long)v->number, v->damage);
-        bool touched = false;
-        int rc = restore_one(pool, v, regions, q, match, &touched);
+        int rc = restore_one(pool, v, regions, q, match, touched);
         if (rc == 0)
                 return 1;
         if (rc != BELAY_E_DATA)
-                return rc;
+                return *touched ? give_up(true, q->version) : rc;
         pool_mark_damaged(pool, v, err_text());
-        return give_up(touched, q->version);
+        return give_up(*touched, q->version);
 }
 
 /* No version: none yet, or one that was given up. */
@@ -153,12 +152,12 @@ static int nothing(const struct pool *pool)
 }
 
 int restore_version(struct pool *pool, struct regions *regions, const struct restore_request *q,
-                    struct match *match)
+                    struct match *match, bool *touched)
 {
         match_clear(match);
+        *touched = false;
         if (q->version)
-                return restore_asked(pool, regions, q, match);
-        bool touched = false;
+                return restore_asked(pool, regions, q, match, touched);
         for (uint32_t i = pool_version_count(pool); i > 0; i--) {
                 struct version *v = pool_version(pool, i - 1);
                 if (!version_usable(v)) {
@@ -167,16 +166,16 @@ int restore_version(struct pool *pool, struct regions *regions, const struct res
                         log_emit(BELAY_LOG_WARN, "%s", err_text());
                         continue;
                 }
-                int rc = restore_one(pool, v, regions, q, match, &touched);
+                int rc = restore_one(pool, v, regions, q, match, touched);
                 if (rc == 0)
                         return 1;
                 /* A version that was passed over as damaged must not hide behind the misfit of an
                  * older one once memory has been touched. */
                 if (rc != BELAY_E_DATA)
-                        return touched ? give_up(touched, 0) : rc;
+                        return *touched ? give_up(true, 0) : rc;
                 pool_mark_damaged(pool, v, err_text());
         }
-        return pool_version_count(pool) ? give_up(touched, 0) : nothing(pool);
+        return pool_version_count(pool) ? give_up(*touched, 0) : nothing(pool);
 }
 
 static int verify_all(struct pool *pool, const struct version *v)

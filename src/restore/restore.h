@@ -24,16 +24,18 @@ struct lazy {
         uint32_t count, capacity;
         uint32_t maps;    /* mappings made                             */
         uint64_t version; /* that turned out to be damaged             */
-        bool running;     /* the thread that verifies                  */
+        bool running;     /* the thread that verifies …                */
         plat_thread thread;
         _Atomic bool stop;
+        uint32_t at;       /* … this hold, at                          */
+        uint64_t at_block; /* … this block of it                       */
         uint8_t *buf;
         int result; /* of that thread, when it is joined         */
         char text[256];
 };
 /* Room for so many more regions: a restart that has begun must not fail for lack of memory. */
 int lazy_room(struct lazy *l, uint32_t count);
-/* Begins to verify what was laid. */
+/* Begins to verify what was laid, or goes on with it. */
 void lazy_verify(struct lazy *l);
 /* Waits until all is verified. BELAY_E_DATA if something is damaged; the version is marked then. */
 int lazy_await(struct lazy *l, struct pool *pool);
@@ -60,9 +62,10 @@ int restore_choose(struct pool *pool, bool verify, const struct version **out);
 /* 1, or 0 if the version does not have the region. BELAY_E_MISMATCH if its shape is another. */
 int restore_region(struct pool *pool, const struct version *v, struct region *r,
                    const struct restore_request *request);
-/* 1: restored, *match->version says which; 0: the pool has no version. Regions are untouched unless
- * 1 or BELAY_E_DATA is returned. */
+/* 1: restored, *match->version says which; 0: the pool has no version. *touched: the content of
+ * regions may be another now, whatever is returned. That is never so unless 1 or BELAY_E_DATA is.
+ */
 int restore_version(struct pool *pool, struct regions *regions,
-                    const struct restore_request *request, struct match *match);
+                    const struct restore_request *request, struct match *match, bool *touched);
 
 #endif

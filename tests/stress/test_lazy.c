@@ -2,14 +2,17 @@
  * damage is found before anything is published.
  *
  * builds: normal asan tsan */
+#include "api/api_int.h"
 #include "base/base.h"
 #include "plat/plat.h"
+#include "restore/restore_int.h"
 #include "stress.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <stdatomic.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define BYTES ((UINT64_C(3) << 20) + 100)
@@ -18,6 +21,7 @@
 static const char *const ways[] = {"lazy", "lazy+verify"};
 static const char *const policies[] = {"sync", "adaptive"};
 static const char *policy;
+static struct plat_calls calls;
 
 struct world {
         struct belay *b;
@@ -104,7 +108,7 @@ static void drop(struct world *w)
 static void reopen(struct world *w, const char *way)
 {
         char options[64];
-        snprintf(options, sizeof(options), "restart=%s versions=1", way);
+        snprintf(options, sizeof(options), "restart=%s versions=1 damaged=drop", way);
         open_pool(w, options);
 }
 
@@ -174,15 +178,13 @@ static void test_changes(void)
         drop(&w);
 }
 
-/* Flips a byte of the newest version's data, at the first place where it is stored. */
-static void damage(const struct world *w)
+/* Flips a byte of a block, at the first place where the pool has it. */
+static void damage(const struct world *w, const uint8_t *want)
 {
         int fd = open(w->path, O_RDWR);
         uint8_t block[4096];
-        uint8_t want[4096];
-        memcpy(want, w->want_large + 200 * 4096, sizeof(want));
         for (off_t at = 0; pread(fd, block, sizeof(block), at) == sizeof(block); at += 4096)
-                if (memcmp(block, want, sizeof(want)) == 0) {
+                if (memcmp(block, want, sizeof(block)) == 0) {
                         block[77] ^= 1;
                         CHECK_EQ(pwrite(fd, block, sizeof(block), at), (ssize_t)sizeof(block));
                         CHECK_EQ(close(fd), 0);
@@ -191,27 +193,98 @@ static void damage(const struct world *w)
         CHECK(!"the block is in the pool");
 }
 
-/* Only the newest version has the damaged block. */
-static void make_damaged(struct world *w)
+/* Only the newest version has the damaged block, which is mapped, not read; and of the program's
+ * own memory one, which is read. */
+static void make_damaged(struct world *w, const char *more, bool own)
 {
         make_pool(w, "lazy_damage");
-        open_pool(w, "");
+        open_pool(w, more);
         CHECK_EQ(belay_restart(w->b), 1);
-        remember(w); /* the older one */
         uint8_t *older = stress_copy(w->large, BYTES);
-        stress_fill(w->large + 100 * 4096, 300 * 4096, 77); /* in one piece: mapped, not read */
+        uint8_t *older_own = stress_copy(w->own, SMALL);
+        stress_fill(w->large + 100 * 4096, 300 * 4096, 77); /* in one piece */
+        if (own)
+                stress_fill(w->own, SMALL, 78);
         remember(w);
         save(w);
         CHECK_EQ(belay_close(&w->b), 0);
-        damage(w);
+        damage(w, w->want_large + 200 * 4096);
+        if (own)
+                damage(w, w->want_own + 4096);
         free(w->want_large);
+        free(w->want_own);
         w->want_large = older;
+        w->want_own = older_own;
+}
+
+static uint64_t pool_used(struct world *w)
+{
+        struct belay_stats s = {.size = sizeof(s)};
+        CHECK_EQ(belay_stats(w->b, &s), 0);
+        return s.pool_used;
+}
+
+/* The pool gives back what only `large` had. */
+static void free_large(struct world *w)
+{
+        CHECK_EQ(belay_free(w->b, "large"), 0);
+        for (int i = 0; i < 3; i++)
+                save(w);
+        CHECK(pool_used(w) < BYTES / 2);
+}
+
+/* The newest version has laid `large` when it turns out that it cannot be read: what it laid is
+ * neither verified any more nor held. */
+static void test_rejected(void)
+{
+        for (size_t k = 0; k < ARRAY_LEN(ways); k++) {
+                struct world w;
+                make_damaged(&w, "", true);
+                reopen(&w, ways[k]);
+                CHECK_EQ(belay_restart(w.b), 1);
+                expect(&w);
+                CHECK_EQ(belay_free(w.b, "small"), 0);
+                if (belay_checkpoint(w.b))
+                        check_failed(__FILE__, __LINE__, "%s", belay_error());
+                free_large(&w);
+                drop(&w);
+        }
+}
+
+static void test_free_while_verified(void)
+{
+        struct world w;
+        make_pool(&w, "lazy_free");
+        reopen(&w, "lazy+verify");
+        CHECK_EQ(belay_restart(w.b), 1);
+        free_large(&w);
+        drop(&w);
+}
+
+/* An older version that is asked for is damaged, and nothing is touched: what is there is still not
+ * to be published. */
+static void test_refused_stays_refused(void)
+{
+        struct world w;
+        make_damaged(&w, "", false);
+        open_pool(&w, "restart=lazy+verify");
+        CHECK_EQ(belay_restart(w.b), 1);
+        CHECK_EQ(belay_checkpoint(w.b), BELAY_E_DATA);
+        struct version *older = pool_version(w.b->pool, 0);
+        older->unreadable = true;
+        CHECK_EQ(belay_restart_version(w.b, older->number, 0), BELAY_E_DATA);
+        older->unreadable = false;
+        CHECK_EQ(belay_checkpoint(w.b), BELAY_E_DATA);
+        CHECK_EQ(belay_restart(w.b), 1);
+        expect(&w);
+        save(&w);
+        drop(&w);
 }
 
 static void test_damage(void)
 {
         struct world w;
-        make_damaged(&w);
+        make_damaged(&w, "", false);
         open_pool(&w, "restart=lazy+verify");
         CHECK_EQ(belay_restart(w.b), 1);
         w.large[1]++;
@@ -262,7 +335,6 @@ static void test_left_out(void)
 
 #define WIDE (UINT64_C(8) << 20)
 
-static struct plat_calls calls;
 static bool refusing;
 static bool traps[1024]; /* by descriptor: a userfaultfd that reports faults */
 
@@ -341,16 +413,77 @@ static void test_written_all_over(void)
 static void test_nothing_left(void)
 {
         struct world w;
-        make_damaged(&w);
+        make_damaged(&w, "versions=1", false);
         open_pool(&w, "restart=lazy+verify versions=1");
-        w.large[0]++;
         CHECK_EQ(belay_restart(w.b), 1);
         CHECK_EQ(belay_checkpoint(w.b), BELAY_E_DATA);
-        struct belay_status s = {.size = sizeof(s)};
-        CHECK_EQ(belay_status(w.b, 0, &s), 0);
-        int rc = belay_restart(w.b);
-        if (rc == 1) /* the older one; that is damaged, too, as far as this test is concerned */
-                CHECK_EQ(belay_checkpoint(w.b), 0);
+        CHECK_EQ(belay_checkpoint(w.b), BELAY_E_DATA);
+        CHECK_EQ(belay_restart(w.b), BELAY_E_DATA);
+        CHECK_HAS(belay_error(), "no version is intact");
+        stress_fill(w.large, BYTES, 91);
+        stress_fill(w.small, SMALL, 92);
+        stress_fill(w.own, SMALL, 93);
+        remember(&w);
+        save(&w);
+        stress_compare(w.path, belay_version(w.b), "large", w.want_large, BYTES);
+        stress_compare(w.path, belay_version(w.b), "own", w.want_own, SMALL);
+        drop(&w);
+}
+
+/* ---- the thread that verifies ------------------------------------------------------------------
+ */
+
+static _Atomic bool reading, grown, overlapped;
+
+/* Reads until the holds have moved, or for a while. */
+static int64_t slow_pread(int fd, void *buf, size_t bytes, uint64_t offset)
+{
+        atomic_store(&reading, true);
+        for (int ms = 0; ms < 200 && !atomic_load(&grown); ms++)
+                plat_system.sleep_ns(1000000);
+        int64_t n = plat_system.pread(fd, buf, bytes, offset);
+        atomic_store(&reading, false);
+        return n;
+}
+
+static void *watching_alloc(size_t bytes)
+{
+        if (atomic_load(&reading))
+                atomic_store(&overlapped, true);
+        atomic_store(&grown, true);
+        return plat_system.alloc(bytes);
+}
+
+/* Room for more regions is made beside the thread that walks them. */
+static void test_room_while_verified(void)
+{
+        struct world w;
+        make_pool(&w, "lazy_room");
+        open_pool(&w, "");
+        struct pool *p = w.b->pool;
+        struct lazy l = {.budget = &w.b->budget};
+        const struct version *v = pool_version(p, pool_version_count(p) - 1);
+        uint8_t *to = mmap(NULL, BYTES + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                           -1, 0);
+        int64_t at = version_find(v, "large");
+        CHECK_EQ(lazy_place(&l, p, v, (uint32_t)at, to), 0);
+        calls = plat_system;
+        calls.pread = slow_pread;
+        calls.alloc = watching_alloc;
+        atomic_store(&grown, false);
+        plat = &calls;
+        lazy_verify(&l);
+        for (int ms = 0; ms < 20000 && !atomic_load(&reading); ms++)
+                usleep(1000);
+        CHECK(atomic_load(&reading));
+        CHECK_EQ(lazy_room(&l, 1000), 0);
+        CHECK(!atomic_load(&overlapped));
+        CHECK_EQ(lazy_await(&l, p), 0);
+        plat = &plat_system;
+        /* All of it was verified, before and after. */
+        CHECK_EQ(l.at, 1);
+        lazy_end(&l);
+        munmap(to, BYTES + 4096);
         drop(&w);
 }
 
@@ -362,6 +495,10 @@ int main(void)
                 RUN(test_slots_stay);
                 RUN(test_changes);
                 RUN(test_damage);
+                RUN(test_rejected);
+                RUN(test_free_while_verified);
+                RUN(test_refused_stays_refused);
+                RUN(test_room_while_verified);
                 RUN(test_left_out);
                 RUN(test_written_all_over);
                 RUN(test_nothing_left);
