@@ -144,7 +144,8 @@ uint32_t family_ready(void);
 int faults_ready(void);
 /* Everything counts as changed again. */
 void tracker_forget(struct tracker *t);
-/* Memory for copies: exactly `bytes`, rounded down to units. No commit may be running. */
+/* Memory for copies: `bytes`, rounded down to units, and no more than MOST_SLOTS of them. No commit
+ * may be running. */
 int tracker_set_slots(struct tracker *t, uint64_t bytes);
 
 #endif

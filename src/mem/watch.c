@@ -360,7 +360,7 @@ int tracker_set_slots(struct tracker *t, uint64_t bytes)
         for (uint32_t i = 0; i < t->count; i++)
                 if (t->watches[i] && t->watches[i]->ops->traps)
                         unit = max_u64(unit, t->watches[i]->span.unit_bytes);
-        uint64_t count = bytes / unit;
+        uint64_t count = min_u64(bytes / unit, MOST_SLOTS);
         if (g->slot_bytes == unit && g->slot_count == count)
                 return 0;
         await_none(&g->inside);

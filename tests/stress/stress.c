@@ -1,5 +1,6 @@
 #include "stress.h"
-#include "store/store.h"
+#include "api/api_int.h"
+#include "engine/engine_int.h"
 #include <errno.h>
 #include <sys/wait.h>
 
@@ -51,11 +52,40 @@ void stress_compare(const char *path, uint64_t version, const char *name, const 
         CHECK_EQ(pool_close(&p), 0);
 }
 
+struct engine *stress_engine(struct belay *b)
+{
+        return b->engine;
+}
+
+/* A handler that takes a slot and finds the unit captured gives it back: it may be just doing so.
+ */
+void stress_settled(struct belay *b)
+{
+        struct guard *g = &b->engine->tracker.guard;
+        engine_idle(b->engine);
+        while (!slots_complete(g)) {
+                bool inside = atomic_load(&g->inside) != 0;
+                if (!inside && !slots_complete(g))
+                        check_failed(__FILE__, __LINE__, "%u of %u slots are in use or lost",
+                                     atomic_load(&g->slots_used), g->slot_count);
+                usleep(100);
+        }
+        CHECK_EQ(atomic_load(&g->copied), 0);
+        engine_resume(b->engine);
+}
+
+void stress_close(struct belay **b)
+{
+        stress_settled(*b);
+        CHECK_EQ(belay_close(b), 0);
+}
+
 void stress_exact(struct belay *b, const char *path, const char *name, const void *expected,
                   uint64_t bytes)
 {
         if (belay_wait(b, 0, BELAY_FOREVER))
                 check_failed(__FILE__, __LINE__, "%s", belay_error());
+        stress_settled(b);
         stress_compare(path, belay_version(b), name, expected, bytes);
 }
 

@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct engine;
+
 /* Opens a context on `path`; options are "key=value key=value …". A check fails if that does. */
 struct belay *stress_open(const char *path, const char *options);
 /* <test directory>/<name>, removed if it exists. The text lives until the next call. */
@@ -17,6 +19,13 @@ void stress_compare(const char *path, uint64_t version, const char *name, const 
 /* The newest version as the context tells it, after it is published. */
 void stress_exact(struct belay *b, const char *path, const char *name, const void *expected,
                   uint64_t bytes);
+/* Between commits: no copy is in use, and every slot for one is in the free list. Threads may write
+ * to regions meanwhile. Also done by stress_exact and stress_close. */
+void stress_settled(struct belay *b);
+/* The same, and closes the context. */
+void stress_close(struct belay **b);
+/* The engine of a context, for tests that look inside (engine/engine_int.h). */
+struct engine *stress_engine(struct belay *b);
 /* Different at every place and for every seed. */
 void stress_fill(void *p, uint64_t bytes, uint64_t seed);
 /* A copy, to be freed. */

@@ -67,7 +67,7 @@ static void begin(struct world *w, const char *way, const char *form, uint32_t f
 
 static void end(struct world *w)
 {
-        CHECK_EQ(belay_close(&w->b), 0);
+        stress_close(&w->b);
         for (int i = 0; i < SETS; i++)
                 free(w->frozen[i]);
 }

@@ -69,7 +69,7 @@ static void changes(const char *tracker)
         CHECK_EQ(belay_free(b, "grows"), 0);
         CHECK_EQ(belay_detach(b, "moves"), 0);
         memset(here, 1, BYTES);
-        CHECK_EQ(belay_close(&b), 0);
+        stress_close(&b);
         free(here);
         free(there);
 }
@@ -113,7 +113,7 @@ static void test_detach_under_writers(void)
                 atomic_store(&s.stop, true);
                 for (int i = 0; i < 3; i++)
                         CHECK_EQ(pthread_join(threads[i], NULL), 0);
-                CHECK_EQ(belay_close(&b), 0);
+                stress_close(&b);
                 free(s.memory);
         }
 }
@@ -153,7 +153,7 @@ static void test_late_threads(void)
                         stress_exact(b, path, "x", frozen, BYTES);
                         free(frozen);
                 }
-                CHECK_EQ(belay_close(&b), 0);
+                stress_close(&b);
         }
 }
 
@@ -190,7 +190,7 @@ static void test_resize_in_parts(void)
                 uint8_t *frozen = stress_copy(m, 1000 * UNIT);
                 stress_exact(b, path, "x", frozen, 1000 * UNIT);
                 free(frozen);
-                CHECK_EQ(belay_close(&b), 0);
+                stress_close(&b);
         }
 }
 
@@ -220,7 +220,7 @@ static void test_transfers_beside(void)
                         CHECK_EQ(pread(fd, m + 5 * UNIT, UNIT - 8192, 0), UNIT - 8192);
                         CHECK(memcmp(m + 5 * UNIT, input, UNIT - 8192) == 0);
                 }
-                CHECK_EQ(belay_close(&b), 0);
+                stress_close(&b);
         }
         CHECK_EQ(close(fd), 0);
 }

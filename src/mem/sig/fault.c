@@ -47,6 +47,18 @@ void slot_give(struct guard *g, uint32_t slot)
         } while (!atomic_compare_exchange_weak(&g->free_slots, &head, next));
 }
 
+/* A slot that is in the list twice makes a circle of it. */
+bool slots_complete(const struct guard *g)
+{
+        uint32_t count = 0;
+        uint32_t at = (uint32_t)atomic_load(&g->free_slots);
+        while (at != 0 && at <= g->slot_count && count < g->slot_count) {
+                at = g->next_slot[at - 1];
+                count++;
+        }
+        return at == 0 && count == g->slot_count && atomic_load(&g->slots_used) == 0;
+}
+
 /* The stack of copies links slots: its only consumer is the flusher, so a pop cannot meet ABA. */
 static void copied_push(struct guard *g, uint32_t slot, uint64_t unit)
 {
@@ -205,7 +217,9 @@ static void await(struct span *s, uint64_t u, uint32_t word)
         if (!(word & UNIT_WAITED) &&
             !atomic_compare_exchange_strong(&s->state[u], &word, word | UNIT_WAITED))
                 return;
-        (void)raw_futex_wait(&s->state[u], word | UNIT_WAITED, WAIT_NS);
+        long rc = raw_futex_wait(&s->state[u], word | UNIT_WAITED, WAIT_NS);
+        if (rc == -ETIMEDOUT && captured(s, u))
+                atomic_fetch_add(&g->lost, 1);
         atomic_fetch_add(&g->wait_ns, raw_now_ns() - start);
 }
 
@@ -255,7 +269,9 @@ static void unstick(struct span *s)
                 return;
         }
         while (atomic_load(&s->stuck) && atomic_load(&g->committing)) {
-                (void)raw_futex_wait(&g->ended, ended, WAIT_NS);
+                long rc = raw_futex_wait(&g->ended, ended, WAIT_NS);
+                if (rc == -ETIMEDOUT && !atomic_load(&g->committing))
+                        atomic_fetch_add(&g->lost, 1);
                 ended = atomic_load(&g->ended);
         }
 }

@@ -15,7 +15,8 @@
  *  3. A slot belongs to exactly one COPIED unit, to one BUSY unit being copied, or to the free
  * list: the copies never need more than slot_count slots.
  *  4. Whoever waits for a unit set UNIT_WAITED before sleeping; whoever captures it clears the word
- * and wakes. A wait is bounded and rechecks, so a lost wake-up costs time, never the program.
+ * and wakes. A wait is bounded and rechecks, so a lost wake-up costs time, never the program;
+ * `lost` counts them.
  *
  * Everything here is safe in a signal handler: atomics, raw system calls, memcpy. */
 #ifndef BELAY_MEM_SIG_GUARD_H
@@ -28,6 +29,8 @@ enum { UNIT_OPEN, UNIT_PENDING, UNIT_BUSY, UNIT_COPIED, UNIT_DONE };
 #define UNIT_KIND       7u
 #define UNIT_WAITED     8u
 #define UNIT_SLOT_SHIFT 8
+/* More do not fit into a unit's word beside its state. */
+#define MOST_SLOTS (UINT32_C(1) << (32 - UNIT_SLOT_SHIFT))
 
 /* What the first write to a unit in an epoch met (Algorithm 2 of the AI-Ckpt paper). */
 enum access { ACCESS_NONE, ACCESS_WAIT, ACCESS_COW, ACCESS_AVOIDED, ACCESS_AFTER };
@@ -80,6 +83,7 @@ struct guard {
         _Atomic uint32_t ended;  /* futex: counts finished commits                         */
         _Atomic uint64_t newest; /* the unit whose fault came last, as in waited[]         */
         _Atomic uint64_t waits, cows, avoided, faults, wait_ns, copied_bytes;
+        _Atomic uint64_t lost; /* waits that were over, and nobody woke the thread: for tests     */
 };
 
 /* What the handler finds spans in: sorted by address, never changed after it is published. A
@@ -129,6 +133,8 @@ static inline uint64_t unit_length(const struct span *s, uint64_t u)
 
 int64_t slot_take(struct guard *g);
 void slot_give(struct guard *g, uint32_t slot);
+/* Between commits, when no handler is at work: is every slot in the free list, once? For tests. */
+bool slots_complete(const struct guard *g);
 /* Takes the most recently copied unit off the stack; false if there is none. */
 bool copied_take(struct guard *g, uint32_t *span, uint64_t *unit, uint32_t *slot);
 
