@@ -292,9 +292,13 @@ struct belay_stats {
         uint64_t last_patches;      /* single pages copied at the freeze, of units with few    */
         uint64_t last_early;        /* units pre-copied, and in the version                   */
         uint64_t last_early_missed; /* … and in vain, because they were written again         */
-        /* First writes to units, by what they met during the commit: a wait, a copy, neither. */
+        /* First writes to units between the freeze and the capture of the last unit, by what they
+         * met: a wait; a copy, made by the fault handler; or neither, since the unit was captured
+         * already or did not have to be (avoided). The last ones are found without a fault, too;
+         * not one that leaves memory as it was, in a region that is written all over. Those to
+         * units that were copied ahead are last_ahead less last_ahead_missed. */
         uint64_t last_waits, last_cows, last_avoided;
-        uint64_t last_after; /* first writes after the commit before it, as its freeze found   */
+        uint64_t last_after; /* all other first writes, up to this version's freeze            */
         uint64_t last_faults;
         uint64_t last_scanned;      /* bytes looked at to find what had changed               */
         uint64_t last_copied;       /* bytes copied in memory before they were written        */

@@ -175,6 +175,10 @@ int pages_keep(struct engine *e, uint32_t region, uint64_t unit);
  * If not, all of it counts. */
 void pages_decide(struct engine *e, uint32_t region, uint64_t unit, bool can_keep);
 
+/* unseen.c: first writes that no fault tells of. When a unit is captured, and after the last. */
+void unseen_remember(struct watch *w, uint64_t u, const uint8_t *content);
+void unseen_count(struct engine *e);
+
 /* differ.c */
 /* Does the region share blocks with the version before? Sets `hash`, by which they are hashed. */
 bool differ_shares(const struct engine *e, struct region *r, uint32_t *hash);

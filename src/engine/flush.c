@@ -62,24 +62,38 @@ static int stage_claimed(struct engine *e, uint32_t region, uint64_t u)
         struct watch *w = e->part[region]->watch;
         if (e->options.policy == POLICY_SYNC && w->look[u] == LOOK_NONE)
                 watch_run(e, w, u, 1);
-        int rc = put_unit(e, region, u, (const uint8_t *)unit_begin(&w->span, u));
+        const uint8_t *content = (const uint8_t *)unit_begin(&w->span, u);
+        int rc = put_unit(e, region, u, content);
+        unseen_remember(w, u, content);
         unit_finish(&w->span, u, UNIT_DONE);
         return rc;
+}
+
+/* Copied ahead, without a fault: if the program has not come yet, the copy was not needed; else it
+ * has spared the first write one in the handler. */
+static void judge_ahead(struct engine *e, struct span *s, uint64_t u, const uint8_t *copy)
+{
+        uint8_t none = ACCESS_NONE;
+        if (atomic_load(&s->access[u]) != ACCESS_NONE)
+                return;
+        if (program_equal(copy, (const void *)unit_begin(s, u), unit_length(s, u)))
+                e->epoch.ahead_missed++;
+        else
+                (void)atomic_compare_exchange_strong(&s->access[u], &none, ACCESS_COW);
 }
 
 static int stage_copy(struct engine *e, uint32_t span, uint64_t u, uint32_t slot)
 {
         struct guard *g = &e->tracker.guard;
         uint32_t region = e->region_of[span];
-        const struct span *s = &e->part[region]->watch->span;
+        struct watch *w = e->part[region]->watch;
+        struct span *s = &w->span;
         const uint8_t *copy = g->slots + slot * g->slot_bytes;
         tsan_read(copy, unit_length(s, u));
-        /* Copied ahead, and the program has not come yet: the copy was not needed. */
-        e->epoch.ahead_missed +=
-                atomic_load(&s->access[u]) == ACCESS_NONE &&
-                program_equal(copy, (const void *)unit_begin(s, u), unit_length(s, u));
+        judge_ahead(e, s, u, copy);
         int rc = put_unit(e, region, u, copy);
-        atomic_store(&e->part[region]->watch->span.state[u], UNIT_DONE);
+        unseen_remember(w, u, copy);
+        atomic_store(&s->state[u], UNIT_DONE);
         slot_give(g, slot);
         return rc;
 }
@@ -339,28 +353,6 @@ static int flush_one(struct engine *e, struct cursor *c)
         return 0;
 }
 
-/* Was a unit that is watched written since it was opened? No fault tells of it. */
-static void look_behind(struct engine *e, struct watch *w, uint64_t u)
-{
-        struct span *s = &w->span;
-        uintptr_t begin = unit_begin(s, u);
-        uint8_t none = ACCESS_NONE;
-        if (w->ops->written(&e->tracker, w, begin, begin + unit_length(s, u)) > 0 &&
-            atomic_compare_exchange_strong(&s->access[u], &none, ACCESS_AVOIDED))
-                e->epoch.avoided++;
-}
-
-static void count_avoided(struct engine *e)
-{
-        for (uint32_t i = 0; i < e->part_count; i++) {
-                struct watch *w = e->part[i]->watch;
-                for (uint64_t u = 0; w->ops->written && u < w->span.units; u++)
-                        if (w->mode[u] == MODE_OPENED && !atomic_load(&w->span.written[u]) &&
-                            atomic_load(&w->span.access[u]) == ACCESS_NONE)
-                                look_behind(e, w, u);
-        }
-}
-
 /* A region that is written all over in every epoch is dense; one that is no longer is scanned. */
 void flush_adapt(struct engine *e)
 {
@@ -404,7 +396,7 @@ int flush(struct engine *e)
                 continue;
         if (rc)
                 return rc;
-        count_avoided(e);
+        unseen_count(e);
         open_rest(e);
         keep_clean(e);
         return 0;

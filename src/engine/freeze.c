@@ -376,8 +376,7 @@ static void copy_ahead(struct engine *e)
         for (uint64_t i = 0; i < count; i++) {
                 struct target *t = &e->plan[i];
                 struct watch *w = e->part[t->region]->watch;
-                if (w->last_access[t->unit] == ACCESS_NONE ||
-                    w->last_access[t->unit] == ACCESS_AFTER)
+                if (!order_knows(w, t->unit) || w->last_access[t->unit] == ACCESS_AFTER)
                         continue;
                 int64_t slot = slot_take(g);
                 if (slot < 0)

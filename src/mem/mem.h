@@ -65,6 +65,7 @@ struct watch {
         uint8_t *mode;            /* per unit: how this commit captures it, enum mode       */
         uint32_t *place;          /* per unit: position in the flush order                  */
         uint32_t *pages;          /* per unit: written pages; 0: not known                   */
+        uint32_t *sample;         /* per unit: of what was captured (engine/unseen.c)        */
         uint64_t frozen_ns;       /* when it was last captured                               */
         bool copied_early;        /* in this interval                                        */
         bool put_again;           /* a unit in the draft was written since                   */

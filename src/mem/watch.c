@@ -143,7 +143,7 @@ int faults_ready(void)
 static int watch_arrays(struct tracker *t, struct watch *w)
 {
         uint64_t n = max_u64(w->span.units, 1);
-        uint64_t bytes = n * (8 + 8 + 4 + 4 + 4 + 10);
+        uint64_t bytes = n * (8 + 8 + 4 + 4 + 4 + 4 + 10);
         uint8_t *p = budget_alloc(t->budget, bytes, "the unit table");
         if (!p)
                 return -ENOMEM;
@@ -152,16 +152,17 @@ static int watch_arrays(struct tracker *t, struct watch *w)
         w->span.state = (void *)(p + n * 16);
         w->place = (void *)(p + n * 20);
         w->pages = (void *)(p + n * 24);
-        w->span.access = (void *)(p + n * 28);
-        w->span.written = (void *)(p + n * 29);
-        w->dirty = p + n * 30;
-        w->last_access = p + n * 31;
-        w->hot = p + n * 32;
-        w->mode = p + n * 33;
-        w->tried = p + n * 34;
-        w->rest = p + n * 35;
-        w->look = p + n * 36;
-        w->early = p + n * 37;
+        w->sample = (void *)(p + n * 28);
+        w->span.access = (void *)(p + n * 32);
+        w->span.written = (void *)(p + n * 33);
+        w->dirty = p + n * 34;
+        w->last_access = p + n * 35;
+        w->hot = p + n * 36;
+        w->mode = p + n * 37;
+        w->tried = p + n * 38;
+        w->rest = p + n * 39;
+        w->look = p + n * 40;
+        w->early = p + n * 41;
         memset(w->dirty, 1, n);
         return 0;
 }

@@ -134,6 +134,116 @@ static void test_copied_slowly(void)
         }
 }
 
+/* ---- what first writes meet --------------------------------------------------------------------
+ */
+
+static void write_all(uint8_t *m, uint64_t seed)
+{
+        for (uint64_t u = 0; u < UNITS; u++)
+                if (u != IN_COPYING)
+                        stress_fill(m + u * UNIT, UNIT, seed * UNITS + u);
+}
+
+/* One epoch in which all units but one are written, all before the commit ends, or all after it.
+ * False if that one unit, which keeps the commit from ending, was captured too soon. */
+static bool write_epoch(struct belay *b, uint8_t *m, uint64_t seed, bool during)
+{
+        struct guard *g = &stress_engine(b)->tracker.guard;
+        struct span *s = first_span(b);
+        stress_fill(m + IN_COPYING * UNIT, UNIT, seed); /* after the commit before */
+        CHECK_EQ(belay_checkpoint(b), 0);
+        bool held = unit_claim(s, IN_COPYING);
+        while (held && !all_but_one_done(s))
+                usleep(1000);
+        if (held && during)
+                write_all(m, seed);
+        if (held) {
+                atomic_store(&s->access[IN_COPYING], ACCESS_COW);
+                unit_copy(s, IN_COPYING, (uint32_t)slot_take(g));
+        }
+        CHECK_EQ(belay_wait(b, 0, BELAY_FOREVER), 0);
+        if (!held || !during)
+                write_all(m, seed);
+        return held;
+}
+
+/* What was captured and is written before the commit ends counts as avoided, whether or not a fault
+ * told of it. In the steady state most units are opened behind the flusher, and not watched. */
+static void test_counts(void)
+{
+        static const char *const ways[] = {
+                "policy=async probe_mask=uffd_sigbus", "policy=async", "policy=adaptive",
+                "policy=adaptive copy_ahead=no open_behind=no", "policy=async tracker=mprotect"};
+        for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
+                char options[160];
+                snprintf(options, sizeof(options),
+                         "unit=64KiB copy_buffer=1MiB rate=128MiB media=file %s", ways[i]);
+                struct belay *b = stress_open(stress_pool("counts"), options);
+                uint8_t *m = belay_alloc(b, "x", BELAY_U8, UNITS * UNIT);
+                int seen[2] = {0};
+                bool before = false; /* the epoch before: known, and all was written after it */
+                bool after = false;
+                for (uint64_t round = 1; round < 60 && (seen[0] < 2 || seen[1] < 4); round++) {
+                        struct belay_stats s = {.size = sizeof(s)};
+                        bool during = round % 3 != 0;
+                        bool held = write_epoch(b, m, round, during);
+                        CHECK_EQ(belay_stats(b, &s), 0);
+                        uint64_t met = s.last_waits + s.last_cows + s.last_avoided + s.last_ahead -
+                                       s.last_ahead_missed;
+                        printf("  %s, %s: %llu waits, %llu copies, %llu ahead, %llu avoided; "
+                               "before: %llu after\n",
+                               ways[i], during ? "during" : "after",
+                               (unsigned long long)s.last_waits, (unsigned long long)s.last_cows,
+                               (unsigned long long)(s.last_ahead - s.last_ahead_missed),
+                               (unsigned long long)s.last_avoided,
+                               (unsigned long long)s.last_after);
+                        if (before)
+                                CHECK_EQ(s.last_after, after ? UNITS - 1 : 0);
+                        if (held)
+                                CHECK_EQ(met, during ? UNITS - 1 : 0);
+                        seen[during] += held;
+                        before = held;
+                        after = !during;
+                }
+                CHECK(seen[0] >= 2 && seen[1] >= 4);
+                stress_close(&b);
+        }
+}
+
+/* The same of units that did not have to be captured, in more places than the kernel tells at
+ * once. */
+static void test_many_marks(void)
+{
+        const uint64_t bytes = 36 * MIB;
+        const uint64_t small = 8192;
+        const uint64_t dirty = 3 * MIB / small;
+        struct belay_stats s = {.size = sizeof(s)};
+        struct belay *b = stress_open(stress_pool("marks"),
+                                      "unit=8KiB block=4KiB copy_buffer=1MiB media=file "
+                                      "tracker=scan probe_mask=uffd_sigbus");
+        uint8_t *m = belay_alloc(b, "x", BELAY_U8, bytes);
+        bool held = false;
+        for (uint64_t round = 0; !held && round < 50; round++) {
+                for (int i = 0; i < 3; i++) { /* until all is watched */
+                        CHECK_EQ(belay_checkpoint(b), 0);
+                        CHECK_EQ(belay_wait(b, 0, BELAY_FOREVER), 0);
+                }
+                stress_fill(m, dirty * small, round);
+                CHECK_EQ(belay_checkpoint(b), 0);
+                struct span *span = first_span(b);
+                held = unit_claim(span, dirty - 1);
+                for (uint64_t at = dirty * small; at < bytes; at += small)
+                        stress_poke(m, at, (uint8_t)(m[at] + 1));
+                if (held)
+                        unit_finish(span, dirty - 1, UNIT_PENDING);
+                CHECK_EQ(belay_wait(b, 0, BELAY_FOREVER), 0);
+        }
+        CHECK(held);
+        CHECK_EQ(belay_stats(b, &s), 0);
+        CHECK_EQ(s.last_avoided, bytes / small - dirty);
+        stress_close(&b);
+}
+
 /* ---- waits ------------------------------------------------------------------------------------
  */
 
@@ -260,6 +370,8 @@ int main(void)
 {
         RUN(test_tail);
         RUN(test_copied_slowly);
+        RUN(test_counts);
+        RUN(test_many_marks);
         RUN(test_wake_ups);
         RUN(test_most_slots);
         RUN(test_slots_complete);

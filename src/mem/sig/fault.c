@@ -239,8 +239,8 @@ static void capture(struct span *s, uint64_t u)
                                 slot_give(s->guard, (uint32_t)slot);
                                 break;
                         }
+                        note(s, u, ACCESS_COW); /* before the flusher sees the copy */
                         unit_copy(s, u, (uint32_t)slot);
-                        note(s, u, ACCESS_COW);
                         return;
                 }
                 case UNIT_BUSY:
