@@ -301,11 +301,13 @@ struct belay_stats {
         uint64_t last_after; /* all other first writes, up to this version's freeze            */
         uint64_t last_faults;
         uint64_t last_scanned;      /* bytes looked at to find what had changed               */
-        uint64_t last_copied;       /* bytes copied in memory before they were written        */
+        uint64_t last_copied;       /* bytes copied into the copy buffer before they were staged */
         uint64_t last_compared;     /* regions whose blocks were compared with a version before */
         uint64_t last_predicted_ns; /* what the commit was expected to take; 0: not known yet  */
         uint64_t last_full_ns;      /* … and if everything had been written                    */
-        uint64_t last_copy_peak;    /* most bytes of copies at one time                       */
+        /* Most bytes of copies at one time: in the copy buffer (option `copy_buffer`), and in the
+         * gather buffers, up to 8 MiB, which everything goes through on its way to the pool. */
+        uint64_t last_copy_peak;
 };
 int belay_stats(struct belay *b, struct belay_stats *out); /* One thread at a time. */
 

@@ -123,6 +123,7 @@ int epoch_commit(struct engine *e)
         }
         if (rc == 0 && e->last_part)
                 rc = seal(e);
+        e->epoch.copy_peak_bytes += pool_gather_peak(e->pool);
         if (rc) {
                 draft_abort(&e->draft);
                 epoch_forget(e, false);

@@ -100,6 +100,9 @@ int pool_lists(struct pool *p, const struct version *v);
 /* Does this file begin like a pool, in whatever state? For those who write files: a pool is not to
  * be written over. */
 bool pool_recognize(int fd);
+/* Most bytes of the gather buffers that were in use at one time, since the last call. All that is
+ * written goes through them: they are copies, too. */
+uint64_t pool_gather_peak(struct pool *p);
 
 /* Does the medium write while the caller does something else? */
 bool pool_overlaps(const struct pool *p);

@@ -149,6 +149,7 @@ struct writer {
         uint64_t written;            /* bytes given to the media in this draft   */
         uint64_t submit_ns;          /* spent handing extents over …             */
         uint64_t wait_ns;            /* … and waiting for them                   */
+        uint32_t held_peak;          /* most chunks with content not yet written */
         int failed;                  /* first error of a transfer                */
         uint64_t free_ns; /* with a rate limit: when all that was submitted counts as written */
 };

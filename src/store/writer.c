@@ -244,6 +244,23 @@ static int await_chunk(struct pool *p, struct chunk *c)
         return rc;
 }
 
+/* The current one, and those that are still being written. */
+static void note_held(struct writer *w)
+{
+        uint64_t now = w->free_ns ? plat->now_ns() : 0;
+        uint32_t held = 0;
+        for (uint32_t i = 0; i < IO_DEPTH; i++)
+                held += i == w->current || w->chunks[i].in_flight || w->chunks[i].due_ns > now;
+        w->held_peak = max_u64(w->held_peak, held) & UINT32_MAX;
+}
+
+uint64_t pool_gather_peak(struct pool *p)
+{
+        uint64_t bytes = p->writer.held_peak * p->media->gather_bytes;
+        p->writer.held_peak = 0;
+        return bytes;
+}
+
 static int next_chunk(struct pool *p)
 {
         struct writer *w = &p->writer;
@@ -266,7 +283,9 @@ static int next_extent(struct pool *p, uint64_t bytes)
                 return rc;
         w->open = true;
         w->fill = 0;
-        return fits ? w->failed : next_chunk(p);
+        rc = fits ? w->failed : next_chunk(p);
+        note_held(w);
+        return rc;
 }
 
 /* The placement rule: from a slot on, at a slot boundary; below, at a multiple of 64 within one

@@ -310,6 +310,35 @@ static void test_wake_ups(void)
         }
 }
 
+/* ---- memory for copies -------------------------------------------------------------------------
+ */
+
+/* On slow storage the flusher fills all gather buffers ahead: they are copies, and part of the
+ * budget, whatever the size of the copy buffer. */
+static void test_copy_peak(void)
+{
+        static const char *const buffers[] = {"0", "1MiB"};
+        for (uint64_t i = 0; i < ARRAY_LEN(buffers); i++) {
+                char options[128];
+                struct belay_stats s = {.size = sizeof(s)};
+                snprintf(options, sizeof(options),
+                         "unit=64KiB copy_buffer=%s rate=64MiB media=file policy=async",
+                         buffers[i]);
+                struct belay *b = stress_open(stress_pool("peak"), options);
+                uint8_t *m = belay_alloc(b, "x", BELAY_U8, UNITS * UNIT);
+                stress_fill(m, UNITS * UNIT, 1);
+                CHECK_EQ(belay_checkpoint(b), 0);
+                for (uint64_t u = UNITS; u > UNITS - 8; u--)
+                        stress_poke(m, (u - 1) * UNIT, 7);
+                CHECK_EQ(belay_wait(b, 0, BELAY_FOREVER), 0);
+                CHECK_EQ(belay_stats(b, &s), 0);
+                CHECK(s.last_copy_peak >= 8 * MIB && s.last_copy_peak <= (8 + i) * MIB);
+                CHECK(s.last_copied <= i * MIB);
+                CHECK(s.memory_bytes >= (8 + i) * MIB);
+                stress_close(&b);
+        }
+}
+
 /* ---- slots for copies -------------------------------------------------------------------------
  */
 
@@ -373,6 +402,7 @@ int main(void)
         RUN(test_counts);
         RUN(test_many_marks);
         RUN(test_wake_ups);
+        RUN(test_copy_peak);
         RUN(test_most_slots);
         RUN(test_slots_complete);
         return 0;

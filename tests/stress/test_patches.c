@@ -95,7 +95,7 @@ static void run(const char *media)
                 struct belay_stats s = wait_for(b);
                 /* All but the units at the ends: their pages do not count in the units beside. */
                 CHECK(s.last_patches >= (i == 0 ? 1u : 3u) * (BYTES / UNIT - 2));
-                CHECK(s.last_copy_peak <= 16u << 20);
+                CHECK(s.last_copy_peak <= 24u << 20); /* 8 MiB are the gather buffers' */
                 compare(version);
         }
         (void)freeze(b);
