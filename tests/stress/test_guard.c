@@ -310,6 +310,71 @@ static void test_wake_ups(void)
         }
 }
 
+/* What a thread waits for is flushed next, not when its turn comes. */
+static void test_waited_first(void)
+{
+        static const char *const policies[] = {"async", "adaptive"};
+        for (size_t i = 0; i < ARRAY_LEN(policies); i++) {
+                char options[128];
+                snprintf(options, sizeof(options),
+                         "policy=%s unit=64KiB copy_buffer=0 rate=16MiB media=file", policies[i]);
+                struct belay *b = stress_open(stress_pool("waited"), options);
+                uint8_t *m = belay_alloc(b, "x", BELAY_U8, UNITS * UNIT);
+                stress_fill(m, UNITS * UNIT, 1);
+                CHECK_EQ(belay_checkpoint(b), 0);
+                stress_poke(m, UNITS * UNIT - 1, 7);
+                uint64_t left = 0;
+                for (uint64_t u = 0; u < UNITS; u++)
+                        left += kind_of(first_span(b), u) == UNIT_PENDING;
+                printf("  %s: %llu units are still to be flushed\n", policies[i],
+                       (unsigned long long)left);
+                CHECK(left > 0);
+                CHECK_EQ(belay_wait(b, 0, BELAY_FOREVER), 0);
+                stress_close(&b);
+        }
+}
+
+/* ---- a commit that fails ------------------------------------------------------------------------
+ */
+
+static struct plat_calls calls;
+static _Atomic bool failing;
+
+static int64_t failing_pwrite(int fd, const void *buf, size_t bytes, uint64_t offset)
+{
+        return atomic_load(&failing) ? -EIO : plat_system.pwrite(fd, buf, bytes, offset);
+}
+
+/* Copies that were not written yet give their slots back, and the next version is exact. */
+static void test_failed_with_copies(void)
+{
+        static const char *const policies[] = {"async", "adaptive"};
+        calls = plat_system;
+        calls.pwrite = failing_pwrite;
+        plat = &calls;
+        for (size_t i = 0; i < ARRAY_LEN(policies); i++) {
+                char options[128];
+                const char *path = stress_pool("failed");
+                snprintf(options, sizeof(options),
+                         "policy=%s unit=64KiB copy_buffer=1MiB rate=64MiB media=file io=pwrite",
+                         policies[i]);
+                struct belay *b = stress_open(path, options);
+                uint8_t *m = belay_alloc(b, "x", BELAY_U8, UNITS * UNIT);
+                stress_fill(m, UNITS * UNIT, 1);
+                CHECK_EQ(belay_checkpoint(b), 0);
+                for (uint64_t u = UNITS; u > UNITS - 8; u--)
+                        stress_poke(m, (u - 1) * UNIT, 7);
+                atomic_store(&failing, true);
+                CHECK_EQ(belay_wait(b, 0, BELAY_FOREVER), BELAY_E_CHECKPOINT);
+                stress_settled(b);
+                atomic_store(&failing, false);
+                CHECK_EQ(belay_checkpoint(b), 0);
+                stress_exact(b, path, "x", m, UNITS * UNIT);
+                stress_close(&b);
+        }
+        plat = &plat_system;
+}
+
 /* ---- memory for copies -------------------------------------------------------------------------
  */
 
@@ -342,7 +407,6 @@ static void test_copy_peak(void)
 /* ---- slots for copies -------------------------------------------------------------------------
  */
 
-static struct plat_calls calls;
 static uint64_t asked;
 
 static int refusing_mmap(int fd, uint64_t bytes, void **out)
@@ -402,6 +466,8 @@ int main(void)
         RUN(test_counts);
         RUN(test_many_marks);
         RUN(test_wake_ups);
+        RUN(test_waited_first);
+        RUN(test_failed_with_copies);
         RUN(test_copy_peak);
         RUN(test_most_slots);
         RUN(test_slots_complete);

@@ -3,6 +3,7 @@
  * state at the freeze.
  *
  * builds: normal asan tsan */
+#include "api/api_int.h"
 #include "stress.h"
 #include <pthread.h>
 #include <sys/mman.h>
@@ -212,6 +213,35 @@ static void test_two_contexts(void)
         belay_log_sink(NULL, NULL, BELAY_LOG_ERROR);
 }
 
+/* The version that was published last is found damaged: the next is made from an older one, and
+ * what changed since the damaged one is not all that it needs. */
+static void test_other_base(void)
+{
+        for (int t = 0; t < 4; t++) {
+                const char *path = stress_pool("base");
+                uint8_t *m = aligned_alloc(4096, BYTES);
+                char options[96];
+                snprintf(options, sizeof(options), "tracker=%s policy=async unit=64KiB versions=8",
+                         trackers[t]);
+                struct belay *b = stress_open(path, options);
+                CHECK_EQ(belay_attach(b, "x", BELAY_U8, BYTES, m), 0);
+                stress_fill(m, BYTES, 1);
+                for (uint64_t round = 0; round < 6; round++) {
+                        if (round == 2) /* all is watched when it was found unchanged */
+                                stress_fill(m, BYTES, 2);
+                        CHECK_EQ(belay_checkpoint(b), 0);
+                        stress_exact(b, path, "x", m, BYTES);
+                }
+                for (uint64_t v = belay_version(b) - 3; v <= belay_version(b); v++)
+                        pool_mark_damaged(b->pool, pool_find_version(b->pool, v), "a test");
+                stress_poke(m, BYTES / 2, (uint8_t)~m[BYTES / 2]);
+                CHECK_EQ(belay_checkpoint(b), 0);
+                stress_exact(b, path, "x", m, BYTES);
+                stress_close(&b);
+                free(m);
+        }
+}
+
 int main(void)
 {
         RUN(test_shared_pages);
@@ -219,5 +249,6 @@ int main(void)
         RUN(test_masks);
         RUN(test_huge_pages);
         RUN(test_two_contexts);
+        RUN(test_other_base);
         return 0;
 }

@@ -17,6 +17,8 @@ struct world {
         uint8_t dirty[UNITS], last_access[UNITS], hot[UNITS], tried[UNITS], rest[UNITS],
                 mode[UNITS];
         uint64_t last_when[UNITS];
+        uint32_t place[UNITS];
+        struct target plan[UNITS];
 };
 
 #define MS      UINT64_C(1000000)
@@ -115,11 +117,40 @@ static void test_new(void)
         free(w);
 }
 
+/* What was written first is flushed first; what was not written comes last, in order of address. */
+static void test_plan(void)
+{
+        struct world *w = new_world();
+        w->w.place = w->place;
+        w->e.plan = w->plan;
+        w->e.plan_count = UNITS;
+        w->e.options.policy = POLICY_ADAPTIVE;
+        for (uint32_t u = 0; u < UNITS; u++) {
+                w->plan[u] = (struct target){.unit = u};
+                w->last_when[u] = (u * 37 % UNITS + 1) * MS;
+                if (u % 8 == 0)
+                        w->last_access[u] = ACCESS_NONE;
+        }
+        order_keys(&w->e);
+        order_plan(&w->e);
+        for (uint32_t i = 0; i < UNITS; i++) {
+                uint32_t u = w->plan[i].unit;
+                CHECK_EQ(w->place[u], i);
+                CHECK_EQ(u % 8 == 0, i >= UNITS - UNITS / 8);
+                if (i > 0 && u % 8)
+                        CHECK(w->last_when[u] > w->last_when[w->plan[i - 1].unit]);
+                if (i > UNITS - UNITS / 8)
+                        CHECK(u > w->plan[i - 1].unit);
+        }
+        free(w);
+}
+
 int main(void)
 {
         RUN(test_some_as_expected);
         RUN(test_some_otherwise);
         RUN(test_all);
         RUN(test_new);
+        RUN(test_plan);
         return 0;
 }
