@@ -22,6 +22,8 @@ static const struct bench_experiment experiments[] = {
          exp_freeze},
         {"access-order", "run time of a program that writes in some order while it is flushed",
          exp_access_order},
+        {"epochs", "how long a program waits whose checkpoints do not line up with its iterations",
+         exp_epochs},
         {"cow-size", "run time of a stencil by size of the copy buffer", exp_cow_size},
         {"overhead", "run time of a stencil against fork and memcpy with a background write",
          exp_overhead},

@@ -7,6 +7,7 @@
 int exp_raw(struct bench *b);
 int exp_freeze(struct bench *b);
 int exp_access_order(struct bench *b);
+int exp_epochs(struct bench *b);
 int exp_cow_size(struct bench *b);
 int exp_overhead(struct bench *b);
 int exp_diff_ratio(struct bench *b);

@@ -11,15 +11,14 @@
  * iteration to the next, the speed of a shared machine changes by more than is to be measured; so
  * the policies, which lie close together, run several times in a round, in turn. */
 #include "exp.h"
+#include "walk.h"
 #include "work.h"
 #include <stdlib.h>
 #include <string.h>
 
-#define PIECE      (256u << 10) /* a unit */
 #define ITERATIONS 39u
 #define INTERVAL   10u
-#define DISTURBED  2u  /* iterations after a checkpoint: the flush ends in the second */
-#define PASSES     10u /* over a piece at a time: much more work for each than a fault is */
+#define DISTURBED  2u /* iterations after a checkpoint: the flush ends in the second */
 /* A flush lasts as long as so many iterations. The program writes all of its state in each, so the
  * first one after a checkpoint cannot end before all but the copy buffer is flushed, in whatever
  * order: of what a synchronous write costs, no order saves more than one iteration and the buffer,
@@ -31,17 +30,13 @@
 #define CLOSE       3u
 
 enum config { NONE, SYNC, ASYNC, ADAPTIVE, PLUS, FORK, CONFIGS };
-enum pattern { ASCENDING, RANDOM, DESCENDING, PATTERNS };
 
 static const char *const config_names[CONFIGS] = {"no checkpoint", "sync",      "async",
                                                   "adaptive",      "adaptive+", "fork"};
-static const char *const pattern_names[PATTERNS] = {"ascending", "random", "descending"};
 
 struct order {
         struct bench *b;
-        uint64_t bytes, pieces;
-        uint8_t *data;
-        uint32_t *sequence;
+        struct walk walk;
         uint64_t rate; /* of the storage, bytes per second */
         const char *pattern;
         char paper[128], plus[128];
@@ -52,32 +47,9 @@ struct order {
                 *avoided[CONFIGS];
 };
 
-static void make_sequence(struct order *a, enum pattern pattern)
-{
-        uint64_t s = 88172645463325252u;
-        for (uint64_t i = 0; i < a->pieces; i++)
-                a->sequence[i] = (uint32_t)(pattern == DESCENDING ? a->pieces - 1 - i : i);
-        for (uint64_t i = a->pieces; pattern == RANDOM && i > 1; i--) {
-                s ^= s << 13;
-                s ^= s >> 7;
-                s ^= s << 17;
-                uint64_t k = s % i;
-                uint32_t t = a->sequence[i - 1];
-                a->sequence[i - 1] = a->sequence[k];
-                a->sequence[k] = t;
-        }
-}
-
 static void iterate(struct order *a)
 {
-        for (uint64_t i = 0; i < a->pieces; i++) {
-                uint8_t *p = a->data + (uint64_t)a->sequence[i] * PIECE;
-                for (unsigned pass = 0; pass < PASSES; pass++) {
-                        for (unsigned k = 0; k < PIECE; k++)
-                                p[k] = (uint8_t)(p[k] + k + pass);
-                        __asm__ volatile("" ::: "memory"); /* the passes are not made one */
-                }
-        }
+        walk_pieces(&a->walk, 0, a->walk.pieces);
 }
 
 static struct saver make_saver(struct order *a, enum config config)
@@ -85,7 +57,7 @@ static struct saver make_saver(struct order *a, enum config config)
         static const enum save_kind kinds[CONFIGS] = {SAVE_NONE,  SAVE_BELAY, SAVE_BELAY,
                                                       SAVE_BELAY, SAVE_BELAY, SAVE_FORK};
         struct saver s = {.kind = kinds[config], .path = a->pool, .rate = a->rate};
-        s.parts[0] = (struct work_part){a->data, a->bytes};
+        s.parts[0] = (struct work_part){a->walk.data, a->walk.bytes};
         s.part_count = 1;
         if (config == FORK)
                 s.path = a->plain;
@@ -189,19 +161,6 @@ static int run_round(struct order *a)
         return rc;
 }
 
-/* The storage is as slow as makes a flush last FLUSH_ITERATIONS of this pattern. */
-static void choose_rate(struct order *a)
-{
-        double least = 0;
-        for (int i = 0; i < 4; i++) {
-                double start = bench_now();
-                iterate(a);
-                double seconds = bench_now() - start;
-                least = i == 0 || seconds < least ? seconds : least;
-        }
-        a->rate = (uint64_t)((double)a->bytes / (least * FLUSH_ITERATIONS));
-}
-
 static struct bench_row *row(struct order *a, const char *name, const char *figure,
                              const char *unit)
 {
@@ -233,12 +192,12 @@ static void ratio(struct order *a, const char *field, struct bench_row *const ro
         bench_ratio_most(a->b, name, rows[over], rows[under], wanted);
 }
 
-static int run_pattern(struct order *a, enum pattern pattern)
+static int run_pattern(struct order *a, enum walk_order pattern)
 {
-        static const double over_async[PATTERNS] = {1.05, 0.67, 0.5};
-        a->pattern = pattern_names[pattern];
-        make_sequence(a, pattern);
-        choose_rate(a);
+        static const double over_async[WALK_ORDERS] = {1.05, 0.67, 0.5};
+        a->pattern = walk_order_names[pattern];
+        walk_set_order(&a->walk, pattern);
+        a->rate = walk_rate(&a->walk, FLUSH_ITERATIONS);
         make_rows(a);
         double started = bench_now();
         int rc = 0;
@@ -258,11 +217,11 @@ static int run_pattern(struct order *a, enum pattern pattern)
 static int warm_up(struct order *a)
 {
         struct saver s = {.kind = SAVE_BELAY, .path = a->pool, .options = "policy=sync,media=file"};
-        s.parts[0] = (struct work_part){a->data, a->bytes};
+        s.parts[0] = (struct work_part){a->walk.data, a->walk.bytes};
         s.part_count = 1;
         int rc = saver_open(&s);
         for (uint64_t i = 0; rc == 0 && i < 4; i++) {
-                bench_fill(a->data, a->bytes, i);
+                bench_fill(a->walk.data, a->walk.bytes, i);
                 rc = saver_save(&s);
         }
         int second = saver_close(&s);
@@ -277,9 +236,8 @@ int exp_access_order(struct bench *b)
         if (!a)
                 return bench_fail("no memory");
         a->b = b;
-        a->bytes = o->bytes ? o->bytes : o->quick ? 32 * MIB : 256 * MIB;
-        a->pieces = a->bytes / PIECE;
-        unsigned long long buffer = a->bytes / 16;
+        uint64_t bytes = o->bytes ? o->bytes : o->quick ? 32 * MIB : 256 * MIB;
+        unsigned long long buffer = bytes / 16;
         snprintf(a->paper, sizeof(a->paper),
                  "media=file,copy_buffer=%llu,unit=256KiB,copy_ahead=no,open_behind=no,follow=no",
                  buffer);
@@ -287,13 +245,12 @@ int exp_access_order(struct bench *b)
                  "policy=adaptive,media=file,unit=256KiB,copy_buffer=%llu", buffer);
         snprintf(a->pool, sizeof(a->pool), "%s/pool", o->memory_dir);
         snprintf(a->plain, sizeof(a->plain), "%s/plain", o->memory_dir);
-        a->data = bench_memory(a->bytes);
-        a->sequence = malloc(a->pieces * sizeof(*a->sequence));
-        int rc = a->data && a->sequence ? warm_up(a) : -1;
-        for (enum pattern p = ASCENDING; rc == 0 && p < PATTERNS; p++)
+        int rc = walk_new(&a->walk, bytes);
+        if (rc == 0)
+                rc = warm_up(a);
+        for (enum walk_order p = ASCENDING; rc == 0 && p < WALK_ORDERS; p++)
                 rc = run_pattern(a, p);
-        bench_memory_free(a->data, a->bytes);
-        free(a->sequence);
+        walk_delete(&a->walk);
         free(a);
         return rc;
 }

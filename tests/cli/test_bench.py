@@ -143,6 +143,14 @@ def check_order(path):
     assert all(len(r["samples"]) == r["rounds"] == 1 for r in got["rows"]), got["rows"]
 
 
+def check_epochs(path):
+    got = load(path, "epochs")
+    assert set(got["summary"]) == {p + e for p in ("ascending", "random") for e in ("_aligned", "_misaligned")}, got["summary"]
+    for group in got["summary"].values():
+        check_fields(group, ("follow_over_not", "adaptive_over_async"))
+    assert {r["name"] for r in got["rows"]} == {"async", "adaptive", "adaptive, follow"}, got["rows"]
+
+
 def check_cow(path):
     got = load(path, "cow-size")
     check_fields(got["summary"], COW)
@@ -263,7 +271,8 @@ def check_small_change(path):
         "one of many regions", "sparse, stored", "sparse, resident"], names
 
 
-CHECKS = (("freeze", check_freeze), ("access-order", check_order), ("cow-size", check_cow), ("overhead", check_overhead),
+CHECKS = (("freeze", check_freeze), ("access-order", check_order), ("epochs", check_epochs), ("cow-size", check_cow),
+          ("overhead", check_overhead),
           ("diff-ratio", check_diff_ratio), ("diff-block-size", check_diff_block), ("diff-apps", check_diff_apps),
           ("hash-collisions", check_collisions), ("dynamic", check_dynamic), ("memory-vs-ramdisk", check_ramdisk),
           ("precopy", check_precopy), ("lazy-restart", check_lazy), ("small-change", check_small_change))
