@@ -389,7 +389,7 @@ void context_stats(struct belay *b, struct belay_stats *out)
                 .restarts = b->restarts,
                 .version = info.newest,
                 .regions = b->regions.count,
-                .region_bytes = regions_bytes(&b->regions),
+                .region_bytes = b->regions.bytes,
                 .total_written = total,
                 .pool_bytes = info.file_bytes,
                 .pool_used = info.used_bytes,

@@ -113,8 +113,10 @@ static int watch_new(struct belay *b, const struct belay_desc *desc, struct regi
         r->untracked = (desc->flags & BELAY_UNTRACKED) != 0;
         r->chunk = (desc->flags & BELAY_CHUNK) != 0;
         int rc = engine_watch(b->engine, r);
-        if (rc)
+        if (rc) {
                 region_remove(&b->regions, r);
+                region_delete(&b->budget, r);
+        }
         engine_resume(b->engine);
         return rc;
 }
@@ -178,7 +180,7 @@ static int reshape_first(struct belay *b, struct region *r, uint64_t count, void
         memcpy(dims, r->desc.dims, sizeof(dims));
         dims[0] = count;
         engine_release(b->engine, r);
-        int rc = region_reshape(r, dims, ptr);
+        int rc = region_reshape(&b->regions, r, dims, ptr);
         if (!r->lazy)
                 lazy_forget(&b->lazy[b->lazy_now], r->desc.name);
         (void)engine_watch(b->engine, r);
@@ -191,6 +193,7 @@ static void forget(struct belay *b, struct region *r)
         engine_release(b->engine, r);
         lazy_forget(&b->lazy[b->lazy_now], r->desc.name);
         region_remove(&b->regions, r);
+        region_delete(&b->budget, r);
         engine_resume(b->engine);
 }
 

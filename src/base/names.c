@@ -1,4 +1,4 @@
-/* names.c: the sorted name index and the rule for names. */
+/* names.c: the name indexes, sorted and hashed, and the rule for names. */
 #include "base/base.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -28,6 +28,64 @@ size_t names_find(const struct name_slot *slots, size_t count, uint64_t key)
                         high = mid;
         }
         return low;
+}
+
+/* ---- hashed: each name in the first free slot from its own on ----------------------------------
+ */
+
+void names_clear(struct name_slot *slots, size_t capacity)
+{
+        for (size_t i = 0; i < capacity; i++)
+                slots[i] = (struct name_slot){0, NO_NAME};
+}
+
+void names_put(struct name_slot *slots, size_t capacity, uint64_t key, uint64_t position)
+{
+        size_t i = key & (capacity - 1);
+        while (slots[i].position != NO_NAME)
+                i = (i + 1) & (capacity - 1);
+        slots[i] = (struct name_slot){key, position};
+}
+
+uint64_t names_next(const struct name_slot *slots, size_t capacity, uint64_t key, size_t *at)
+{
+        while (*at < capacity) {
+                const struct name_slot *s = &slots[(key + (*at)++) & (capacity - 1)];
+                if (s->position == NO_NAME || s->key == key)
+                        return s->position;
+        }
+        return NO_NAME;
+}
+
+static size_t slot_of(const struct name_slot *slots, size_t capacity, uint64_t key,
+                      uint64_t position)
+{
+        size_t i = key & (capacity - 1);
+        while (slots[i].position != position)
+                i = (i + 1) & (capacity - 1);
+        return i;
+}
+
+void names_move(struct name_slot *slots, size_t capacity, uint64_t key, uint64_t from, uint64_t to)
+{
+        slots[slot_of(slots, capacity, key, from)].position = to;
+}
+
+/* What follows without a gap moves up where its own slot allows it, so that searches need no marks
+ * of what was there. */
+void names_take(struct name_slot *slots, size_t capacity, uint64_t key, uint64_t position)
+{
+        size_t mask = capacity - 1;
+        size_t gap = slot_of(slots, capacity, key, position);
+        for (size_t i = (gap + 1) & mask; slots[i].position != NO_NAME; i = (i + 1) & mask) {
+                size_t from_home = (i - slots[i].key) & mask;
+                size_t from_gap = (i - gap) & mask;
+                if (from_home < from_gap)
+                        continue;
+                slots[gap] = slots[i];
+                gap = i;
+        }
+        slots[gap].position = NO_NAME;
 }
 
 /* Length of the UTF-8 sequence at p, 0 if it is malformed (overlong, surrogate, above U+10FFFF). */

@@ -23,13 +23,17 @@ struct region {
         bool shares;               /* … and an earlier one has it to share blocks with */
         bool compared;             /* … by their content                       */
         bool hashed;               /* its blocks have hashes                   */
+        uint32_t position;         /* in the registry's list                   */
+        uint32_t draft_position;   /* in_draft: in the engine's list of those  */
+        struct region *next;       /* in the engine's list of retired ones     */
 };
 
 struct regions {
         struct budget *budget;
-        struct region **list; /* in order of registration; the order of the manifest */
+        struct region **list; /* in no particular order; it is that of the manifest */
         uint32_t count, capacity;
-        struct name_slot *index;
+        struct name_slot *index; /* hashed, of twice the capacity */
+        uint64_t bytes;          /* of all regions                */
 };
 void regions_init(struct regions *r, struct budget *budget);
 void regions_clear(struct regions *r);
@@ -38,14 +42,17 @@ void regions_clear(struct regions *r);
 int region_alloc(struct regions *r, const struct region_desc *desc, struct region **out);
 int region_attach(struct regions *r, const struct region_desc *desc, void *ptr,
                   struct region **out);
-/* Forgets the region and frees memory the registry owns. */
+/* Forgets the region; it is the caller's to delete. */
 void region_remove(struct regions *r, struct region *region);
+/* Frees it, and the memory it owns. */
+void region_delete(struct budget *budget, struct region *region);
+/* A copy of the region takes its place and its memory; the old one, which is the caller's to delete
+ * then, still describes what was there. NULL if there is no memory. */
+struct region *region_replace(struct regions *r, struct region *old);
 struct region *region_find(const struct regions *r, const char *name);
 /* New dims (and with them size) for a region: an owned one keeps its content and may move, an
  * attached one is at ptr from now on. Nothing changes on failure. */
-int region_reshape(struct region *region, const uint64_t *dims, void *ptr);
-/* Sum of all sizes. */
-uint64_t regions_bytes(const struct regions *r);
+int region_reshape(struct regions *r, struct region *region, const uint64_t *dims, void *ptr);
 
 /* ---- tracking ---------------------------------------------------------------------------------
  */

@@ -18,30 +18,35 @@ static void free_memory(struct region *region)
         region->ptr = NULL;
 }
 
-static void free_region(struct regions *r, struct region *region)
+void region_delete(struct budget *budget, struct region *region)
 {
         free_memory(region);
-        budget_free(r->budget, region->boxes);
-        budget_free(r->budget, region);
+        budget_free(budget, region->boxes);
+        budget_free(budget, region);
 }
 
 void regions_clear(struct regions *r)
 {
-        for (uint32_t i = 0; i < r->count; i++) {
-                free_region(r, r->list[i]);
-        }
+        for (uint32_t i = 0; i < r->count; i++)
+                region_delete(r->budget, r->list[i]);
         budget_free(r->budget, r->list);
         budget_free(r->budget, r->index);
         regions_init(r, r->budget);
 }
 
+static size_t index_capacity(uint32_t capacity)
+{
+        return (size_t)capacity * 2;
+}
+
 struct region *region_find(const struct regions *r, const char *name)
 {
         uint64_t key = hash_name(name);
-        for (size_t i = names_find(r->index, r->count, key); i < r->count && r->index[i].key == key;
-             i++)
-                if (strcmp(r->list[r->index[i].position]->desc.name, name) == 0)
-                        return r->list[r->index[i].position];
+        size_t at = 0;
+        uint64_t i;
+        while ((i = names_next(r->index, index_capacity(r->capacity), key, &at)) != NO_NAME)
+                if (strcmp(r->list[i]->desc.name, name) == 0)
+                        return r->list[i];
         return NULL;
 }
 
@@ -52,34 +57,32 @@ static int make_room(struct regions *r)
         uint32_t capacity = r->capacity ? r->capacity * 2 : 16;
         if (capacity > MAX_REGIONS)
                 return err_set(-ENOSPC, "a context can have %u regions", MAX_REGIONS);
-        void *list = budget_resize(r->budget, r->list, capacity * sizeof(*r->list),
-                                   "the region registry");
-        if (!list)
+        uint64_t bytes = index_capacity(capacity) * sizeof(*r->index);
+        struct name_slot *index = budget_alloc(r->budget, bytes, "the region registry");
+        void *list = index ? budget_resize(r->budget, r->list, capacity * sizeof(*r->list),
+                                           "the region registry")
+                           : NULL;
+        if (!list) {
+                budget_free(r->budget, index);
                 return -ENOMEM;
+        }
+        budget_free(r->budget, r->index);
         r->list = list;
-        void *index = budget_resize(r->budget, r->index, capacity * sizeof(*r->index),
-                                    "the region registry");
-        if (!index)
-                return -ENOMEM;
         r->index = index;
         r->capacity = capacity;
+        names_clear(index, index_capacity(capacity));
+        for (uint32_t i = 0; i < r->count; i++)
+                names_put(index, index_capacity(capacity), hash_name(r->list[i]->desc.name), i);
         return 0;
 }
 
-static void reindex(struct regions *r)
-{
-        for (uint32_t i = 0; i < r->count; i++)
-                r->index[i] = (struct name_slot){hash_name(r->list[i]->desc.name), i};
-        names_sort(r->index, r->count);
-}
-
+/* There is room. */
 static void add(struct regions *r, struct region *region)
 {
-        uint64_t key = hash_name(region->desc.name);
-        size_t at = names_find(r->index, r->count, key);
-        memmove(r->index + at + 1, r->index + at, (r->count - at) * sizeof(*r->index));
-        r->index[at] = (struct name_slot){key, r->count};
+        names_put(r->index, index_capacity(r->capacity), hash_name(region->desc.name), r->count);
+        region->position = r->count;
         r->list[r->count++] = region;
+        r->bytes += region->desc.bytes;
 }
 
 /* Of the description's boxes all but the first are borrowed. */
@@ -120,7 +123,7 @@ static int new_region(struct regions *r, const struct region_desc *desc, struct 
         diff_begin(&region->differ);
         rc = own_boxes(r, region);
         if (rc) {
-                free_region(r, region);
+                region_delete(r->budget, region);
                 return rc;
         }
         *out = region;
@@ -145,7 +148,7 @@ int region_alloc(struct regions *r, const struct region_desc *desc, struct regio
         if (rc) {
                 (void)err_set(rc, "region '%s' needs %llu bytes: %s", region->desc.name,
                               (unsigned long long)region->desc.bytes, code_text(rc));
-                free_region(r, region);
+                region_delete(r->budget, region);
                 return rc;
         }
         add(r, region);
@@ -161,7 +164,7 @@ int region_attach(struct regions *r, const struct region_desc *desc, void *ptr, 
                 return rc;
         if (!ptr && region->desc.bytes) {
                 rc = err_set(-EINVAL, "region '%s' cannot be attached at NULL", region->desc.name);
-                free_region(r, region);
+                region_delete(r->budget, region);
                 return rc;
         }
         region->ptr = ptr;
@@ -170,15 +173,30 @@ int region_attach(struct regions *r, const struct region_desc *desc, void *ptr, 
         return 0;
 }
 
+/* The last one takes its place. */
 void region_remove(struct regions *r, struct region *region)
 {
-        uint32_t i = 0;
-        while (r->list[i] != region)
-                i++;
-        memmove(r->list + i, r->list + i + 1, (r->count - i - 1) * sizeof(struct region *));
-        r->count--;
-        reindex(r);
-        free_region(r, region);
+        size_t capacity = index_capacity(r->capacity);
+        struct region *last = r->list[--r->count];
+        names_take(r->index, capacity, hash_name(region->desc.name), region->position);
+        if (last != region)
+                names_move(r->index, capacity, hash_name(last->desc.name), r->count,
+                           region->position);
+        r->list[region->position] = last;
+        last->position = region->position;
+        r->bytes -= region->desc.bytes;
+}
+
+struct region *region_replace(struct regions *r, struct region *old)
+{
+        struct region *fresh = budget_alloc(r->budget, sizeof(*fresh), "a region");
+        if (!fresh)
+                return NULL;
+        *fresh = *old;
+        old->owned = false;
+        old->boxes = NULL;
+        r->list[fresh->position] = fresh;
+        return fresh;
 }
 
 static bool is_zero(const uint8_t *page)
@@ -244,7 +262,7 @@ static int resize_owned(struct region *region, const struct region_desc *next)
         return 0;
 }
 
-int region_reshape(struct region *region, const uint64_t *dims, void *ptr)
+int region_reshape(struct regions *r, struct region *region, const uint64_t *dims, void *ptr)
 {
         struct region_desc next = region->desc;
         memcpy(next.dims, dims, next.ndims * sizeof(*dims));
@@ -263,15 +281,9 @@ int region_reshape(struct region *region, const uint64_t *dims, void *ptr)
                 rc = resize_owned(region, &next);
         else
                 region->ptr = ptr;
-        if (rc == 0)
-                region->desc = next;
-        return rc;
-}
-
-uint64_t regions_bytes(const struct regions *r)
-{
-        uint64_t sum = 0;
-        for (uint32_t i = 0; i < r->count; i++)
-                sum += r->list[i]->desc.bytes;
-        return sum;
+        if (rc)
+                return rc;
+        r->bytes += next.bytes - region->desc.bytes;
+        region->desc = next;
+        return 0;
 }

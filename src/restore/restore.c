@@ -25,14 +25,14 @@ static int verify(struct pool *pool, const struct version *v, const struct regio
 
 /* Gives regions the stored dims: all that grow, or all that shrink, up to the region `end` of the
  * version. */
-static int reshape(const struct version *v, const struct regions *regions, bool grow, uint32_t *end)
+static int reshape(const struct version *v, struct regions *regions, bool grow, uint32_t *end)
 {
         for (*end = 0; *end < v->region_count; (*end)++) {
                 const struct region_desc *stored = &v->regions[*end]->desc;
                 struct region *r = region_find(regions, stored->name);
                 if (!r || !match_needs_resize(r, stored) || (stored->bytes > r->desc.bytes) != grow)
                         continue;
-                int rc = region_reshape(r, stored->dims, NULL);
+                int rc = region_reshape(regions, r, stored->dims, NULL);
                 if (rc)
                         return rc;
         }
@@ -42,7 +42,7 @@ static int reshape(const struct version *v, const struct regions *regions, bool 
 /* Growing can fail for lack of memory and keeps content; shrinking cannot fail and loses content.
  * So regions grow first, and when that fails those that have grown shrink back: nothing has
  * changed. */
-static int resize(const struct version *v, const struct regions *regions, struct old_dims *before)
+static int resize(const struct version *v, struct regions *regions, struct old_dims *before)
 {
         uint32_t end;
         for (uint32_t i = 0; i < regions->count; i++)
@@ -54,12 +54,12 @@ static int resize(const struct version *v, const struct regions *regions, struct
         err_keep(&kept);
         for (uint32_t i = 0; i < regions->count; i++)
                 if (regions->list[i]->owned)
-                        (void)region_reshape(regions->list[i], before[i].dims, NULL);
+                        (void)region_reshape(regions, regions->list[i], before[i].dims, NULL);
         (void)err_give_back(&kept);
         return rc;
 }
 
-static int resize_all(const struct version *v, const struct regions *regions)
+static int resize_all(const struct version *v, struct regions *regions)
 {
         uint64_t bytes = max_u64(regions->count, 1) * sizeof(struct old_dims);
         struct old_dims *before = budget_alloc(regions->budget, bytes, "the restart");

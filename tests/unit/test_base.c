@@ -191,6 +191,43 @@ static void test_name_index(void)
         CHECK_EQ(names_find(slots, ARRAY_LEN(slots), 10), 4);
 }
 
+/* Names come and go in a table that is nearly full, with few different keys. */
+static void test_name_table(void)
+{
+        enum { CAPACITY = 64, NAMES = 60 };
+        struct name_slot slots[CAPACITY];
+        bool there[NAMES] = {false};
+        uint64_t place[NAMES]; /* the position it was put with, or moved to */
+        uint64_t seed = 1;
+        names_clear(slots, CAPACITY);
+        for (int step = 0; step < 20000; step++) {
+                seed = seed * 6364136223846793005u + 1442695040888963407u;
+                uint64_t i = (seed >> 33) % NAMES;
+                uint64_t key = i % 7 * 31;
+                if (!there[i]) {
+                        place[i] = i;
+                        names_put(slots, CAPACITY, key, place[i]);
+                } else if ((seed >> 60) < 4) {
+                        names_move(slots, CAPACITY, key, place[i], place[i] + 1000);
+                        place[i] += 1000;
+                } else {
+                        names_take(slots, CAPACITY, key, place[i]);
+                }
+                there[i] = !there[i] || (seed >> 60) < 4;
+                for (uint64_t k = 0; k < 7; k++) {
+                        size_t at = 0;
+                        uint64_t found = 0;
+                        uint64_t expected = 0;
+                        uint64_t p;
+                        while ((p = names_next(slots, CAPACITY, k * 31, &at)) != NO_NAME)
+                                found += p * p + 1;
+                        for (uint64_t n = k; n < NAMES; n += 7)
+                                expected += there[n] ? place[n] * place[n] + 1 : 0;
+                        CHECK_EQ(found, expected);
+                }
+        }
+}
+
 /* All variants this CPU can run give one value: pools move between machines. */
 static void test_hash_variants(void)
 {
@@ -454,6 +491,7 @@ int main(void)
         RUN(test_times);
         RUN(test_names);
         RUN(test_name_index);
+        RUN(test_name_table);
         RUN(test_hash_variants);
         RUN(test_hash_kinds);
 #if defined(__x86_64__)
