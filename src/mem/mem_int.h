@@ -7,5 +7,8 @@
 /* The process-wide table of spans. -EBUSY if the pages already belong to another span. */
 int spans_add(struct span *s);
 void spans_remove(const struct span *s);
+void spans_lock(void);
+void spans_unlock(void);
+void await_none(const _Atomic uint32_t *count);
 
 #endif

@@ -1,104 +1,16 @@
-/* watch.c: spans of regions, the table the fault handler finds them in, and the memory for copies.
- */
+/* watch.c: how regions are watched, and the memory for copies. */
 #include "mem/mem_int.h"
 #include <errno.h>
 #include <pthread.h>
 
-/* The registry of all contexts' spans; the fault handler reads what publish made of it. */
-static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* A handler looks up without waiting for anything, so this is short. */
-static void await_none(const _Atomic uint32_t *count)
-{
-        while (atomic_load(count) != 0)
-                plat->sleep_ns(1000);
-}
-
-static void publish(struct span_table *fresh)
-{
-        struct span_table *old = atomic_load(&span_table_now);
-        atomic_store(&span_table_now, fresh);
-        await_none(&span_table_readers);
-        plat->release(old);
-}
-
-static struct span_table *table_new(uint32_t count)
-{
-        return plat->alloc(sizeof(struct span_table) + max_u64(count, 1) * sizeof(struct span *));
-}
-
-static bool overlaps(const struct span_table *t, const struct span *s)
-{
-        for (uint32_t i = 0; t && i < t->count; i++)
-                if (t->spans[i]->low < s->high && s->low < t->spans[i]->high)
-                        return true;
-        return false;
-}
-
-int spans_add(struct span *s)
-{
-        pthread_mutex_lock(&registry_lock);
-        struct span_table *old = atomic_load(&span_table_now);
-        uint32_t count = old ? old->count : 0;
-        int rc = overlaps(old, s) ? -EBUSY : 0;
-        struct span_table *fresh = rc ? NULL : table_new(count + 1);
-        if (fresh) {
-                uint32_t at = 0;
-                while (at < count && old->spans[at]->low < s->low)
-                        at++;
-                if (count)
-                        memcpy(fresh->spans, old->spans, at * sizeof(s));
-                fresh->spans[at] = s;
-                if (count)
-                        memcpy(fresh->spans + at + 1, old->spans + at, (count - at) * sizeof(s));
-                fresh->count = count + 1;
-                publish(fresh);
-        } else if (rc == 0) {
-                rc = -ENOMEM;
-        }
-        pthread_mutex_unlock(&registry_lock);
-        return rc;
-}
-
-/* Removal must not fail: without memory for a new table the old one is taken away, changed and put
- * back; a fault that finds none in between is repeated. */
-void spans_remove(const struct span *s)
-{
-        pthread_mutex_lock(&registry_lock);
-        struct span_table *old = atomic_load(&span_table_now);
-        uint32_t at = 0;
-        while (old && at < old->count && old->spans[at] != s)
-                at++;
-        if (old && at < old->count) {
-                struct span_table *fresh = table_new(old->count - 1);
-                struct span_table *t = fresh ? fresh : old;
-                if (fresh) {
-                        memcpy(fresh->spans, old->spans, at * sizeof(s));
-                } else {
-                        atomic_store(&span_table_now, NULL);
-                        await_none(&span_table_readers);
-                }
-                memmove(t->spans + at, old->spans + at + 1, (old->count - at - 1) * sizeof(s));
-                t->count = old->count - 1;
-                /* Before the table without it: a handler that misses it knows of the removal. */
-                atomic_fetch_add(&span_changes, 1);
-                if (fresh)
-                        publish(fresh);
-                else
-                        atomic_store(&span_table_now, old);
-                atomic_fetch_add(&span_changes, 1);
-        }
-        pthread_mutex_unlock(&registry_lock);
-}
-
 static void before_fork(void)
 {
-        pthread_mutex_lock(&registry_lock);
+        spans_lock();
 }
 
 static void after_fork(void)
 {
-        pthread_mutex_unlock(&registry_lock);
+        spans_unlock();
 }
 
 static uint32_t families = 1;
@@ -109,7 +21,7 @@ static void in_child(void)
 {
         atomic_store(guard_family, ++families);
         atomic_store(&span_table_readers, 0);
-        pthread_mutex_unlock(&registry_lock);
+        spans_unlock();
 }
 
 static void watch_forks(void)
@@ -131,9 +43,9 @@ uint32_t family_ready(void)
 
 int faults_ready(void)
 {
-        pthread_mutex_lock(&registry_lock);
+        spans_lock();
         int rc = faults_catch(guard_fault);
-        pthread_mutex_unlock(&registry_lock);
+        spans_unlock();
         return rc;
 }
 
@@ -277,10 +189,10 @@ void tracker_look_at_pages(struct tracker *t, struct watch *w)
         w->huge = huge > LOOKS / 2;
 }
 
-static void take_off(struct tracker *t, struct watch *w)
+static void take_off(struct watch *w)
 {
         spans_remove(&w->span);
-        await_none(&t->guard.inside);
+        await_none(&w->span.inside);
 }
 
 /* A fault that is on its way finds another trap than the one it came from, and is repeated. The
@@ -306,7 +218,7 @@ void tracker_change(struct tracker *t, struct region *r, const struct tracker_op
                  r->desc.name, w->ops->name, ops->name, code_text(rc));
         rc = w->ops->add(t, w);
         if (rc) {
-                take_off(t, w);
+                take_off(w);
                 weaken(w, r, rc);
         }
 }
@@ -318,7 +230,7 @@ void tracker_unwatch(struct tracker *t, struct region *r)
                 return;
         if (w->ops != &tracker_hash) {
                 w->ops->remove(t, w);
-                take_off(t, w);
+                take_off(w);
         }
         t->watches[w->span.number] = NULL;
         budget_free(t->budget, w->span.when_ns);

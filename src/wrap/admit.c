@@ -118,11 +118,14 @@ static enum look look(uintptr_t p, uint64_t bytes)
         enum look found = OUTSIDE;
         atomic_fetch_add(&span_table_readers, 1);
         const struct span_table *t = atomic_load(&span_table_now);
-        uint32_t at = span_position(t, p);
-        for (; t && at < t->count && t->spans[at]->low < p + bytes && found != SHUT; at++)
-                found = ready(t->spans[at], p, p + bytes) ? READY : SHUT;
+        struct span_place at = span_find(t, p);
+        const struct span *s;
+        while (found != SHUT && (s = span_at(t, at)) && s->low < p + bytes) {
+                found = ready(s, p, p + bytes) ? READY : SHUT;
+                at = span_after(t, at);
+        }
         atomic_fetch_sub(&span_table_readers, 1);
-        return found;
+        return t == &span_table_away ? SHUT : found;
 }
 
 static size_t clip(const void *p, size_t bytes)

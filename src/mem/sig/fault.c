@@ -12,6 +12,7 @@
 #define WAIT_NS     50000000u /* then look again; a lost wake-up costs at most this */
 
 _Atomic(struct span_table *) span_table_now;
+struct span_table span_table_away;
 _Atomic uint32_t span_table_readers;
 _Atomic uint32_t span_changes;
 static _Atomic uint32_t first_family = 1;
@@ -347,45 +348,49 @@ void guard_release(struct guard *g)
         (void)raw_futex_wake(&g->freezing, INT32_MAX);
 }
 
-/* Entered `found`, or has to look again after a freeze. */
-static bool may_stay(struct guard *g)
+/* The first span with a page in [p, end); false if the table is away. */
+static bool find_span(uintptr_t p, uintptr_t end, struct span **found)
 {
+        atomic_fetch_add(&span_table_readers, 1);
+        const struct span_table *t = atomic_load(&span_table_now);
+        struct span *s = span_at(t, span_find(t, p));
+        *found = s && s->low < end ? s : NULL;
+        if (*found) {
+                atomic_fetch_add(&s->inside, 1);
+                atomic_fetch_add(&s->guard->inside, 1);
+        }
+        atomic_fetch_sub(&span_table_readers, 1);
+        return t != &span_table_away;
+}
+
+/* The span last: where nobody is inside a span, nobody touches its guard for it. */
+static void span_leave(struct span *s)
+{
+        atomic_fetch_sub(&s->guard->inside, 1);
+        atomic_fetch_sub(&s->inside, 1);
+}
+
+/* Entered `found`, or has to look again after a freeze. */
+static bool may_stay(struct span *s)
+{
+        struct guard *g = s->guard;
         uint32_t thread = atomic_load(&g->freezing);
         if (thread == 0 || thread == own_thread() || !guard_is_own(g))
                 return true;
-        atomic_fetch_sub(&g->inside, 1);
+        span_leave(s);
         (void)raw_futex_wait(&g->freezing, thread, HOLD_NS);
         return false;
-}
-
-/* The first span with a page in [p, end). */
-static struct span *find_span(uintptr_t p, uintptr_t end)
-{
-        struct span *found = NULL;
-        atomic_fetch_add(&span_table_readers, 1);
-        struct span_table *t = atomic_load(&span_table_now);
-        uint32_t at = span_position(t, p);
-        if (t && at < t->count && t->spans[at]->low < end) {
-                found = t->spans[at];
-                atomic_fetch_add(&found->guard->inside, 1);
-        }
-        atomic_fetch_sub(&span_table_readers, 1);
-        return found;
 }
 
 /* The same, kept alive until span_leave. */
 static struct span *span_enter(uintptr_t p, uintptr_t end)
 {
         struct span *s;
+        bool there;
         do
-                s = find_span(p, end);
-        while (s && !may_stay(s->guard));
+                there = find_span(p, end, &s);
+        while (!there || (s && !may_stay(s)));
         return s;
-}
-
-static void span_leave(struct guard *g)
-{
-        atomic_fetch_sub(&g->inside, 1);
 }
 
 bool guard_admit(uintptr_t p, uint64_t bytes)
@@ -394,11 +399,10 @@ bool guard_admit(uintptr_t p, uint64_t bytes)
         uintptr_t end = p + bytes;
         struct span *s;
         while (p < end && (s = span_enter(p, end))) {
-                struct guard *g = s->guard;
                 uintptr_t next = s->high;
                 atomic_store(&s->foreign, true);
                 admit_span(s, max_u64(p, s->low), min_u64(end, next));
-                span_leave(g);
+                span_leave(s);
                 p = next;
                 ours = true;
         }
@@ -447,6 +451,6 @@ bool guard_fault(uintptr_t address, bool bus)
          * that comes by itself. */
         else if (!bus && trapped && s->guard->committing)
                 ours = raw_mprotect(s->low, s->high - s->low, true) == 0;
-        span_leave(g);
+        span_leave(s);
         return ours || just_changed();
 }

@@ -53,6 +53,7 @@ struct span {
         _Atomic uint8_t *access;   /* per unit: enum access in this epoch                    */
         _Atomic uint64_t *when_ns; /* per unit: first write seen in this epoch               */
         _Atomic uint8_t *written;  /* per unit: written since the freeze, as faults tell: not 0 */
+        _Atomic uint32_t inside;   /* handlers at work on it                                 */
         _Atomic bool stuck;        /* pages could not be opened singly; they open at the end */
         _Atomic uint32_t run;      /* captured units beside a written one to open with it    */
         _Atomic int uffd;          /* faults come from this userfaultfd; -1: from mprotect   */
@@ -86,15 +87,20 @@ struct guard {
         _Atomic uint64_t lost; /* waits that were over, and nobody woke the thread: for tests     */
 };
 
-/* What the handler finds spans in: sorted by address, never changed after it is published. A
- * handler counts in span_table_readers only while it looks something up, and in its guard's
- * `inside` until it is through; so a table may go when there are no readers, and a span when then
- * nobody is inside its guard. */
-struct span_table {
-        uint32_t count;
+/* What the handler finds spans in: chunks of spans, all in order of address, never changed after
+ * they are published (spans.c). A handler counts in span_table_readers only while it looks
+ * something up, and in `inside` of the span and of its guard until it is through; so a table may go
+ * when there are no readers, and a span when then nobody is inside it. */
+struct span_chunk {
+        uint32_t count; /* not 0 */
         struct span *spans[];
 };
-extern _Atomic(struct span_table *) span_table_now;
+struct span_table {
+        uint32_t count;
+        struct span_chunk *chunks[];
+};
+extern _Atomic(struct span_table *) span_table_now; /* NULL: there never was a span */
+extern struct span_table span_table_away;           /* it is being changed: to be looked at again */
 extern _Atomic uint32_t span_table_readers;
 extern _Atomic uint32_t span_changes; /* spans removed, or trapped in another way, so far */
 /* A number that a child of fork(), by whatever name, does not share with its parent: it lies in a
@@ -106,19 +112,42 @@ static inline bool guard_is_own(const struct guard *g)
         return g->family == atomic_load(guard_family);
 }
 
-/* Position of the first span that ends behind p. */
-static inline uint32_t span_position(const struct span_table *t, uintptr_t p)
+/* Where a span is. Behind the last one: chunk is the number of chunks. */
+struct span_place {
+        uint32_t chunk, span;
+};
+static inline struct span *span_at(const struct span_table *t, struct span_place at)
 {
-        uint32_t low = 0;
-        uint32_t high = t ? t->count : 0;
-        while (low < high) {
-                uint32_t mid = low + (high - low) / 2;
-                if (t->spans[mid]->high <= p)
-                        low = mid + 1;
+        return t && at.chunk < t->count ? t->chunks[at.chunk]->spans[at.span] : NULL;
+}
+static inline struct span_place span_after(const struct span_table *t, struct span_place at)
+{
+        bool more = at.span + 1 < t->chunks[at.chunk]->count;
+        return more ? (struct span_place){at.chunk, at.span + 1}
+                    : (struct span_place){at.chunk + 1, 0};
+}
+
+/* The first span that ends behind p. */
+static inline struct span_place span_find(const struct span_table *t, uintptr_t p)
+{
+        struct span_place at = {0, 0};
+        for (uint32_t high = t ? t->count : 0; at.chunk < high;) {
+                uint32_t mid = at.chunk + (high - at.chunk) / 2;
+                const struct span_chunk *c = t->chunks[mid];
+                if (c->spans[c->count - 1]->high <= p)
+                        at.chunk = mid + 1;
                 else
                         high = mid;
         }
-        return low;
+        for (uint32_t high = t && at.chunk < t->count ? t->chunks[at.chunk]->count : 0;
+             at.span < high;) {
+                uint32_t mid = at.span + (high - at.span) / 2;
+                if (t->chunks[at.chunk]->spans[mid]->high <= p)
+                        at.span = mid + 1;
+                else
+                        high = mid;
+        }
+        return at;
 }
 
 /* The bytes of unit u are [unit_begin, unit_end). */
