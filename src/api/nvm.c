@@ -362,7 +362,7 @@ static int change_size(uint64_t id, void *src, size_t size, void **out)
         uint64_t dims[BELAY_MAX_DIMS];
         memcpy(dims, r->desc.dims, sizeof(dims));
         dims[0] = size / row;
-        rc = region_reshape(r, dims, NULL);
+        rc = region_reshape(&volatiles, r, dims, NULL);
         *out = r->ptr;
         return rc;
 }
