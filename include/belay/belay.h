@@ -129,6 +129,13 @@ int belay_get(struct belay *b, const char *key, char *value, size_t bytes);
 
 /* ---- regions ------------------------------------------------------------------------------- */
 
+/* These calls cost the same however many regions there are, and wait for no version that is being
+ * flushed: a region joins or leaves at the next checkpoint, and that version has it as it was when
+ * it was frozen. Memory that is detached, moved or resized is the program's as soon as the call
+ * returns; what the version still needs of it is copied first (only if the option `memory` leaves
+ * no room for that, the call waits). Memory that is freed meanwhile is given back when the version
+ * is published or has failed. */
+
 /* Allocates zeroed, page-aligned memory and registers it as a region. NULL on failure: see
  * belay_error_code(). The memory is freed by belay_free or belay_close. One thread at a time. */
 void *belay_alloc(struct belay *b, const char *name, enum belay_type type, uint64_t count);

@@ -97,6 +97,8 @@ void *call_end_pointer(struct belay *b, void *p);
 int context_checkpoint(struct belay *b, struct region *only);
 int context_check(const struct belay *b);
 void context_stats(struct belay *b, struct belay_stats *out);
+/* Gives back what regions that are gone showed of the pool, if no commit is running. */
+void context_sweep(struct belay *b);
 
 /* registry.c: -ENOENT with a text if there is no such region. */
 int registry_find(struct belay *b, const char *name, struct region **out);

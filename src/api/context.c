@@ -156,12 +156,21 @@ static int check_begin(struct belay *b)
         return rc;
 }
 
+/* The pool is the flusher's while a commit is running. */
+void context_sweep(struct belay *b)
+{
+        struct lazy *l = &b->lazy[b->lazy_now];
+        if (l->gone_count && !engine_committing(b->engine))
+                lazy_sweep(l);
+}
+
 int context_checkpoint(struct belay *b, struct region *only)
 {
         int rc = check_begin(b);
         if (rc)
                 return rc;
         uint64_t began_ns = triggers_begin(b);
+        context_sweep(b);
         rc = only ? engine_checkpoint_one(b->engine, only, &b->version)
                   : engine_checkpoint(b->engine, &b->version);
         triggers_end(b, began_ns, rc);
@@ -179,6 +188,7 @@ int belay_begin(struct belay *b)
         if (rc)
                 return call_end(b, rc);
         uint64_t began_ns = triggers_begin(b);
+        context_sweep(b);
         rc = engine_begin(b->engine);
         b->blocked_ns = plat->now_ns() - began_ns;
         if (rc)
@@ -321,9 +331,6 @@ static int restart(struct belay *b, uint64_t version, uint32_t flags)
         };
         /* Placing data is not the program's writing, and regions may change their size: they are
          * watched anew. */
-        engine_idle(b->engine);
-        for (uint32_t i = 0; i < b->regions.count; i++)
-                engine_release(b->engine, b->regions.list[i]);
         engine_forget(b->engine);
         rc = restore(b, &q);
         engine_resume(b->engine);

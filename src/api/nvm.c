@@ -207,13 +207,17 @@ static int bring_back(const char *name)
         const struct version *version;
         struct region *r;
         int rc = registry_find(context, name, &r);
-        if (rc || engine_dropped(context->engine, name))
+        if (rc)
                 return rc;
-        engine_release(context->engine, r);
-        rc = choose_verified(&version);
-        if (rc == 0)
-                rc = restore_region(context->pool, version, r, &q);
-        int second = engine_watch(context->engine, r);
+        int second = 0;
+        engine_still(context->engine);
+        if (!engine_dropped(context->engine, name)) {
+                r = engine_release(context->engine, r);
+                rc = choose_verified(&version);
+                if (rc == 0)
+                        rc = restore_region(context->pool, version, r, &q);
+                second = engine_watch(context->engine, r);
+        }
         engine_resume(context->engine);
         return rc < 0 ? rc : second;
 }
@@ -248,7 +252,7 @@ static int check_begin(const struct region *only)
         bool replace = context->options.number[OPT_REPLACE] != 0;
         if (verified && !replace)
                 return 0;
-        engine_idle(context->engine);
+        engine_still(context->engine);
         int rc = verified ? 0 : choose_version(false, &version);
         if (rc == 0 && replace)
                 rc = check_replace(only);

@@ -127,8 +127,7 @@ static void *allocate(struct belay *b, const struct belay_desc *desc)
         struct region *r;
         if (registry_describe(b, desc, &d))
                 return NULL;
-        /* The flusher reads the registry. */
-        engine_idle(b->engine);
+        engine_pause(b->engine);
         int rc = region_alloc(&b->regions, &d, &r);
         if (rc == 0)
                 return watch_new(b, desc, r) ? NULL : r->ptr;
@@ -154,7 +153,7 @@ static int attach(struct belay *b, const struct belay_desc *desc, void *ptr)
         int rc = registry_describe(b, desc, &d);
         if (rc)
                 return rc;
-        engine_idle(b->engine);
+        engine_pause(b->engine);
         rc = region_attach(&b->regions, &d, ptr, &r);
         if (rc == 0)
                 return watch_new(b, desc, r);
@@ -174,33 +173,37 @@ int belay_attach(struct belay *b, const char *name, enum belay_type type, uint64
 }
 
 /* A watch that cannot be made anew for lack of memory is made at the next checkpoint. */
-static int reshape_first(struct belay *b, struct region *r, uint64_t count, void *ptr)
+static int reshape_first(struct belay *b, struct region **region, uint64_t count, void *ptr)
 {
         uint64_t dims[BELAY_MAX_DIMS];
-        memcpy(dims, r->desc.dims, sizeof(dims));
+        memcpy(dims, (*region)->desc.dims, sizeof(dims));
         dims[0] = count;
-        engine_release(b->engine, r);
+        engine_pause(b->engine);
+        struct region *r = engine_release(b->engine, *region);
         int rc = region_reshape(&b->regions, r, dims, ptr);
         if (!r->lazy)
                 lazy_forget(&b->lazy[b->lazy_now], r->desc.name);
+        context_sweep(b);
         (void)engine_watch(b->engine, r);
         engine_resume(b->engine);
+        *region = r;
         return rc;
 }
 
 static void forget(struct belay *b, struct region *r)
 {
-        engine_release(b->engine, r);
+        engine_pause(b->engine);
         lazy_forget(&b->lazy[b->lazy_now], r->desc.name);
         region_remove(&b->regions, r);
-        region_delete(&b->budget, r);
+        engine_discard(b->engine, r);
+        context_sweep(b);
         engine_resume(b->engine);
 }
 
 void *belay_resize(struct belay *b, const char *name, uint64_t count)
 {
         struct region *r;
-        bool failed = find(b, name, true, &r) || reshape_first(b, r, count, NULL);
+        bool failed = find(b, name, true, &r) || reshape_first(b, &r, count, NULL);
         return call_end_pointer(b, failed ? NULL : r->ptr);
 }
 
@@ -209,7 +212,7 @@ int belay_move(struct belay *b, const char *name, uint64_t count, void *ptr)
         struct region *r;
         int rc = find(b, name, false, &r);
         if (rc == 0)
-                rc = reshape_first(b, r, count, ptr);
+                rc = reshape_first(b, &r, count, ptr);
         return call_end(b, rc);
 }
 

@@ -8,6 +8,18 @@
 #include "engine/engine_int.h"
 #include <errno.h>
 
+/* The marks tell what was written since another version than the one to be compared with. */
+static void call_all_dirty(struct engine *e)
+{
+        for (uint32_t i = 0; i < e->regions->count; i++) {
+                struct watch *w = e->regions->list[i]->watch;
+                if (w)
+                        memset(w->dirty, 1, w->span.units);
+        }
+}
+
+static int take_drops(struct engine *e);
+
 static int begin_version(struct engine *e)
 {
         int rc = engine_whole(e);
@@ -21,12 +33,16 @@ static int begin_version(struct engine *e)
         e->frozen_ns = plat->now_ns();
         bool threads = e->options.policy != POLICY_SYNC || e->options.precopy != PRECOPY_OFF;
         rc = threads ? start_flusher(e) : 0;
+        if (rc == 0)
+                rc = take_drops(e);
         early_interval(e);
         if (rc == 0 && !e->early.draft)
                 rc = draft_begin(e->pool, &e->draft);
         if (rc)
                 return epoch_failed(e, rc);
         epoch_list(e); /* with the option replace there are none now */
+        if (draft_base(e->draft) != e->lineage || e->lineage == 0)
+                call_all_dirty(e);
         return 0;
 }
 
@@ -87,7 +103,7 @@ static int capture_rest(struct engine *e)
         for (uint32_t i = 0; i < e->regions->count; i++) {
                 struct region *r = e->regions->list[i];
                 /* One that was freed and made again is in it as it was before. */
-                if (!r->in_draft && !(pieces && draft_knows(e->draft, r->desc.name)))
+                if (!pieces || !draft_knows(e->draft, r->desc.name))
                         e->part[e->part_count++] = r;
         }
         return capture_part(e, true);
@@ -170,7 +186,7 @@ int engine_add(struct engine *e, struct region *r)
         int rc = still_open(e);
         if (rc)
                 return rc;
-        if (r->in_draft || draft_knows(e->draft, r->desc.name))
+        if (draft_knows(e->draft, r->desc.name))
                 return err_set(-EEXIST, "region '%s' is in this version already", r->desc.name);
         rc = part_room(e, 1);
         if (rc)
@@ -219,43 +235,70 @@ void engine_carry(struct engine *e, bool carry)
         e->carry = carry;
 }
 
+static int make_room(struct engine *e, struct dropped *d, uint32_t count)
+{
+        if (d->count + count <= d->capacity)
+                return 0;
+        uint32_t capacity = (d->count + count) * 2;
+        void *names =
+                budget_resize(e->options.budget, d->names, capacity * sizeof(*d->names), "a name");
+        if (!names)
+                return -ENOMEM;
+        d->names = names;
+        d->capacity = capacity;
+        return 0;
+}
+
+/* There is room. */
+static void add_name(struct dropped *d, struct name_slot name)
+{
+        size_t at = names_find(d->names, d->count, name.key);
+        memmove(d->names + at + 1, d->names + at, (d->count - at) * sizeof(*d->names));
+        d->names[at] = name;
+        d->count++;
+}
+
 int engine_drop(struct engine *e, const char *name)
 {
-        struct budget *budget = e->options.budget;
         size_t bytes = strlen(name) + 1;
-        engine_idle(e);
-        void *list = budget_resize(budget, e->dropped, (e->dropped_count + 1) * sizeof(*e->dropped),
-                                   "a name");
-        if (list)
-                e->dropped = list;
-        char *copy = list ? budget_alloc(budget, bytes, "a name") : NULL;
-        engine_resume(e);
+        if (make_room(e, &e->drop, 1))
+                return -ENOMEM;
+        char *copy = budget_alloc(e->options.budget, bytes, "a name");
         if (!copy)
                 return -ENOMEM;
         memcpy(copy, name, bytes);
-        uint64_t key = hash_name(name);
-        size_t at = names_find(e->dropped, e->dropped_count, key);
-        memmove(e->dropped + at + 1, e->dropped + at,
-                (e->dropped_count - at) * sizeof(*e->dropped));
-        e->dropped[at] = (struct name_slot){key, (uintptr_t)copy};
-        e->dropped_count++;
+        add_name(&e->drop, (struct name_slot){hash_name(name), (uintptr_t)copy});
         return 0;
+}
+
+static int take_drops(struct engine *e)
+{
+        int rc = make_room(e, &e->dropped, e->drop.count);
+        for (uint32_t i = 0; rc == 0 && i < e->drop.count; i++)
+                add_name(&e->dropped, e->drop.names[i]);
+        e->drop.count = rc ? e->drop.count : 0;
+        return rc;
+}
+
+static bool has_name(const struct dropped *d, const char *name)
+{
+        uint64_t key = hash_name(name);
+        for (size_t i = names_find(d->names, d->count, key); i < d->count && d->names[i].key == key;
+             i++)
+                if (strcmp((const char *)d->names[i].position, name) == 0)
+                        return true;
+        return false;
 }
 
 static bool is_dropped(void *arg, const char *name)
 {
         const struct engine *e = arg;
-        uint64_t key = hash_name(name);
-        for (size_t i = names_find(e->dropped, e->dropped_count, key);
-             i < e->dropped_count && e->dropped[i].key == key; i++)
-                if (strcmp((const char *)e->dropped[i].position, name) == 0)
-                        return true;
-        return false;
+        return has_name(&e->dropped, name);
 }
 
 bool engine_dropped(struct engine *e, const char *name)
 {
-        return is_dropped(e, name);
+        return has_name(&e->dropped, name) || has_name(&e->drop, name);
 }
 
 void carry_over(struct engine *e)
@@ -264,11 +307,10 @@ void carry_over(struct engine *e)
                 draft_carry(e->draft, is_dropped, e);
 }
 
-void forget_dropped(struct engine *e)
+void forget_dropped(struct engine *e, struct dropped *d)
 {
-        for (uint32_t i = 0; i < e->dropped_count; i++)
-                budget_free(e->options.budget, (char *)e->dropped[i].position);
-        budget_free(e->options.budget, e->dropped);
-        e->dropped = NULL;
-        e->dropped_count = 0;
+        for (uint32_t i = 0; i < d->count; i++)
+                budget_free(e->options.budget, (char *)d->names[i].position);
+        budget_free(e->options.budget, d->names);
+        *d = (struct dropped){.names = NULL};
 }

@@ -54,6 +54,7 @@ void differ_predict(struct engine *e)
 /* Called while there is a draft, for the regions of the part. */
 void differ_count(struct engine *e)
 {
+        step_begin(e);
         for (uint32_t i = 0; i < e->part_count; i++) {
                 struct region *r = e->part[i];
                 struct region_result result = draft_region_result(e->draft, e->part_first + i);
@@ -69,6 +70,7 @@ void differ_count(struct engine *e)
                 diff_outcome(&r->differ, e->options.diff_model, &d, e->options.checksums,
                              &e->costs);
         }
+        step_end(e);
 }
 
 void differ_learn(struct engine *e)

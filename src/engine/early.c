@@ -13,8 +13,8 @@
  * fault for each unit or page of it, and only what was copied and is written then counts as
  * modified.
  *
- * All calls of the program's that need the pool or the regions stop this first (engine_idle), and
- * engine_resume lets it go on. */
+ * All calls of the program's that need the pool or change the registry stop this first
+ * (engine_idle, engine_pause), and engine_resume lets it go on. */
 #include "engine/engine_int.h"
 
 #define LOOKS       32u
@@ -287,6 +287,7 @@ static int copy_region(struct engine *e, uint32_t i)
                 if (is_foreign(w) || (w->span.whole && atomic_load(&w->span.written[u])))
                         break; /* modified again */
                 w->early[u] = 1;
+                e->early.any = true;
                 w->look[u] = LOOK_NONE;
                 w->pages[u] = 0;
                 uint64_t start = plat->now_ns();
@@ -353,18 +354,25 @@ void early_step(struct engine *e)
 
 void early_drop(struct engine *e)
 {
-        if (!e->early.draft)
-                return; /* no unit is marked */
-        draft_abort(&e->draft);
-        e->early.dropped = true;
+        if (e->early.draft) {
+                draft_abort(&e->draft);
+                e->early.dropped = true;
+                e->part_count = 0;
+        }
         e->early.draft = false;
-        for (uint32_t i = 0; i < e->regions->count; i++) {
+        early_forget(e);
+}
+
+void early_forget(struct engine *e)
+{
+        for (uint32_t i = 0; e->early.any && i < e->regions->count; i++) {
                 struct watch *w = e->regions->list[i]->watch;
                 if (!w)
                         continue;
                 memset(w->early, 0, w->span.units);
                 w->put_again = false;
         }
+        e->early.any = false;
 }
 
 /* ---- around a commit ---------------------------------------------------------------------------
@@ -398,7 +406,7 @@ void early_begin(struct engine *e)
 {
         e->early.draft = e->early.dropped = false;
         e->early.begun_ns = e->early.next_ns = plat->now_ns();
-        atomic_store(&e->early.hush, false);
+        atomic_store(&e->early.hush, e->early.paused);
         pthread_cond_broadcast(&e->changed);
 }
 

@@ -31,20 +31,29 @@ int engine_new(const struct engine_options *o, struct pool *pool, struct regions
 /* Waits for the commit in progress first. */
 void engine_delete(struct engine **e);
 
-/* A region was registered, will be changed or removed, was changed. `release` waits until no commit
- * needs its memory. */
-int engine_watch(struct engine *e, struct region *r);
-void engine_release(struct engine *e, struct region *r);
+/* Before the registry changes: what runs between checkpoints stops. Waits for no commit: one that
+ * is running has its own list of regions. */
+void engine_pause(struct engine *e);
 /* The registry is whole again: what runs between checkpoints may go on. */
 void engine_resume(struct engine *e);
+/* In between: a region is registered, and is in the next version. */
+int engine_watch(struct engine *e, struct region *r);
+/* A region is registered no longer: it is deleted, with the memory it owns, now or when the commit
+ * that has it ends. Other memory is the program's when this returns. */
+void engine_discard(struct engine *e, struct region *r);
+/* The memory of a region will change its place or size: returns the region that is registered now,
+ * r or a copy of it, to be watched again. */
+struct region *engine_release(struct engine *e, struct region *r);
 /* 0, or -EPERM in a child of the process that opened the engine: its threads and its pool are not
  * the child's. */
 int engine_here(const struct engine *e);
+bool engine_committing(struct engine *e);
 /* Waits until no commit is running: the pool and all memory are the caller's. */
 void engine_idle(struct engine *e);
 /* The same, and there is no draft: the pool can be read. */
 void engine_still(struct engine *e);
-/* The content of the regions was replaced by a version (restart). */
+/* The same, and nothing is watched any more: the content of the regions will be replaced by a
+ * version (restart). */
 void engine_forget(struct engine *e);
 
 /* Freezes the state as the next version; with policy sync returns when it is published. Waits for
@@ -55,6 +64,7 @@ int engine_checkpoint_one(struct engine *e, struct region *r, uint64_t *version)
 /* Regions that are not registered stay in new versions as well, until they are dropped. */
 void engine_carry(struct engine *e, bool carry);
 int engine_drop(struct engine *e, const char *name);
+/* No commit may be running. */
 bool engine_dropped(struct engine *e, const char *name);
 /* The same piece by piece: engine_add freezes one region, engine_end what was not added. */
 int engine_begin(struct engine *e);

@@ -6,8 +6,6 @@
 #include "policy/policy.h"
 #include <pthread.h>
 
-#define NO_REGION UINT32_MAX
-
 /* Captured units of dense regions are opened in runs of at least this. */
 #define RUN_BYTES (UINT64_C(4) << 20)
 
@@ -39,6 +37,8 @@ struct early {
         bool at_work;          /* under the lock                                           */
         bool draft;            /* e->draft is the one it puts into; e->part is all regions */
         bool dropped;          /* another was, in this interval                            */
+        bool any;              /* units have been put early                                */
+        bool paused;           /* the registry is being changed. Under the lock            */
         bool failed;           /* not before the next version is published                 */
         uint64_t begun_ns;     /* the interval began                                       */
         uint64_t interval_ns;  /* how long it will be; 0: not known                        */
@@ -80,10 +80,12 @@ struct engine {
         bool last_part;      /* the version is published when it is captured    */
         bool carry;          /* what it does not have comes from the one before */
         bool carry_once;     /* … this time                                     */
-        /* Regions that do not: hash and address of the name. */
-        struct name_slot *dropped;
-        uint32_t dropped_count;
-        bool open; /* between engine_begin and engine_end             */
+        struct dropped {
+                struct name_slot *names; /* hash and address, by hash */
+                uint32_t count, capacity;
+        } dropped,    /* regions that do not                    */
+                drop; /* … from the next version on: the program's, while a commit is running */
+        bool open;    /* between engine_begin and engine_end             */
         uint64_t frozen_ns;
         uint64_t blocked_ns; /* so far, by this version                         */
         struct epoch_stats epoch;
@@ -94,8 +96,14 @@ struct engine {
         uint64_t patch_count, patch_used, patch_capacity;
         uint8_t *block; /* where a patched block is put together */
         uint64_t block_capacity;
-        uint32_t *region_of; /* per span number: position of its region in the part, or NO_REGION */
-        uint32_t region_capacity;
+        struct watch **captured; /* of registered regions that it has, of all its parts  */
+        uint32_t captured_count, captured_capacity;
+        struct region *retired; /* no longer registered, but in the part */
+
+        /* Held by the flusher in each step, and by who changes what it reads (retire.c). */
+        pthread_mutex_t steps;
+        _Atomic uint32_t steps_wanted; /* the flusher lets others in first */
+        bool alone; /* between engine_pause and engine_resume: no commit is running */
 
         const struct region *unprotected; /* found by the freeze; said when it is over */
         int unprotected_code;
@@ -121,7 +129,7 @@ int part_all(struct engine *e);
 /* What the version does not have itself. */
 void carry_over(struct engine *e);
 /* It is published: names may be used again. */
-void forget_dropped(struct engine *e);
+void forget_dropped(struct engine *e, struct dropped *d);
 
 /* epoch.c: from frozen to flushing, by the flusher. */
 void epoch_begin(struct engine *e, uint64_t version);
@@ -179,6 +187,14 @@ void pages_decide(struct engine *e, uint32_t region, uint64_t unit, bool can_kee
 void unseen_remember(struct watch *w, uint64_t u, const uint8_t *content);
 void unseen_count(struct engine *e);
 
+/* retire.c: around whatever the flusher does with memory of regions, or with their watches. */
+void step_begin(struct engine *e);
+void step_end(struct engine *e);
+/* Nothing of the part is needed any more: retired regions are deleted. */
+void retire_end(struct engine *e);
+/* The copy of a unit that is in UNIT_SHADOW. */
+const uint8_t *shadow_unit(const struct watch *w, uint64_t u);
+
 /* differ.c */
 /* Does the region share blocks with the version before? Sets `hash`, by which they are hashed. */
 bool differ_shares(const struct engine *e, struct region *r, uint32_t *hash);
@@ -209,6 +225,8 @@ void early_step(struct engine *e);
 void early_begin(struct engine *e);
 /* The draft that was begun early is no good any more. The flusher must be idle. */
 void early_drop(struct engine *e);
+/* … and is gone already. */
+void early_forget(struct engine *e);
 void early_before_collect(struct watch *w);
 void early_after_collect(struct engine *e, struct watch *w);
 /* A checkpoint begins; a version is published. */

@@ -8,8 +8,10 @@
  * Invariants
  *  1. IDLE: `committing` is false, no unit is PENDING, BUSY or COPIED, all slots are free; there is
  * no draft unless `open`.
- *  2. FLUSHING: the draft, the plan and the units belong to the flusher; the program only runs the
- * fault handler. Regions do not change: engine_release waits for IDLE.
+ *  2. FLUSHING: the draft, the plan and the units belong to the flusher; the program runs the fault
+ * handler, and may change the registry, which the flusher does not read: it has the regions of the
+ * part, which stay as they are. One that the program drops, moves or resizes is retired, and
+ * deleted in the end (retire.c).
  *  3. The lock protects `committing`, `last`, `listed`, `stats` and the totals. It is never held
  * during I/O, and the flusher takes it only when no program thread can be waiting for a unit. Any
  * thread may ask for the state of a version: it looks at `last` and `listed`, never at the pool,
@@ -73,18 +75,21 @@ static void end_capture(struct engine *e)
         (void)raw_futex_wake(&g->ended, INT32_MAX);
 }
 
+/* What was put early is in the draft, and so are its regions. */
 void epoch_forget(struct engine *e, bool published)
 {
-        for (uint32_t i = 0; i < e->regions->count; i++) {
-                struct region *r = e->regions->list[i];
-                if (r->watch && r->watch->captured && published)
-                        memset(r->watch->dirty, 0, r->watch->span.units);
-                if (r->watch) {
-                        r->watch->captured = false;
-                        memset(r->watch->early, 0, r->watch->span.units);
-                }
-                r->in_draft = false;
+        step_begin(e);
+        while (e->captured_count > 0) {
+                struct watch *w = e->captured[--e->captured_count];
+                if (published)
+                        memset(w->dirty, 0, w->span.units);
+                memset(w->early, 0, w->span.units);
+                w->captured = false;
+                step_end(e); /* there may be many */
+                step_begin(e);
         }
+        step_end(e);
+        e->early.any = false;
 }
 
 /* All captured: the version is published, the marks are its. */
@@ -94,7 +99,7 @@ static int seal(struct engine *e)
         int rc = draft_publish(&e->draft, &e->epoch.result);
         if (rc)
                 return rc;
-        forget_dropped(e);
+        forget_dropped(e, &e->dropped);
         epoch_forget(e, true);
         differ_learn(e);
         early_learn(e);
@@ -132,6 +137,7 @@ int epoch_commit(struct engine *e)
         const char *wrong = epoch_check(e);
         if (wrong && rc == 0)
                 rc = err_set(BELAY_E_BROKEN, "the commit ended in a wrong state: %s", wrong);
+        retire_end(e);
         e->epoch.commit_ns += plat->now_ns() - e->frozen_ns;
         return rc;
 }
@@ -300,11 +306,36 @@ void engine_idle(struct engine *e)
         pthread_mutex_unlock(&e->lock);
 }
 
+bool engine_committing(struct engine *e)
+{
+        pthread_mutex_lock(&e->lock);
+        bool committing = e->committing;
+        pthread_mutex_unlock(&e->lock);
+        return committing;
+}
+
+void engine_pause(struct engine *e)
+{
+        pthread_mutex_lock(&e->lock);
+        e->early.paused = true;
+        atomic_store(&e->early.hush, true);
+        while (e->early.at_work)
+                pthread_cond_wait(&e->changed, &e->lock);
+        e->alone = !e->committing;
+        pthread_mutex_unlock(&e->lock);
+        /* The draft of a commit is not early any more. */
+        if (e->alone)
+                early_drop(e);
+}
+
 void engine_resume(struct engine *e)
 {
         pthread_mutex_lock(&e->lock);
+        e->early.paused = false;
+        e->alone = false;
         atomic_store(&e->early.hush, false);
-        pthread_cond_broadcast(&e->changed);
+        if (e->options.precopy != PRECOPY_OFF)
+                pthread_cond_broadcast(&e->changed);
         pthread_mutex_unlock(&e->lock);
 }
 
@@ -338,6 +369,8 @@ int epoch_failed(struct engine *e, int rc)
                 end_capture(e);
         }
         draft_abort(&e->draft);
+        early_forget(e);
+        retire_end(e);
         epoch_forget(e, false);
         epoch_last(e, 0, STATE_NONE);
         epoch_settle(e, rc);
@@ -426,25 +459,11 @@ void engine_messages(struct engine *e)
 /* ---- regions ------------------------------------------------------------------------------------
  */
 
-int engine_watch(struct engine *e, struct region *r)
-{
-        engine_idle(e);
-        early_drop(e);
-        int rc = tracker_watch(&e->tracker, r);
-        if (rc == 0)
-                r->watch->span.early = e->options.precopy != PRECOPY_OFF;
-        return rc;
-}
-
-void engine_release(struct engine *e, struct region *r)
-{
-        engine_idle(e);
-        early_drop(e);
-        tracker_unwatch(&e->tracker, r);
-}
-
 void engine_forget(struct engine *e)
 {
+        engine_still(e);
+        for (uint32_t i = 0; i < e->regions->count; i++)
+                tracker_unwatch(&e->tracker, e->regions->list[i]);
         e->lineage = 0;
 }
 
@@ -474,6 +493,7 @@ int engine_new(const struct engine_options *o, struct pool *pool, struct regions
         pthread_condattr_destroy(&attr);
         pthread_mutex_init(&e->lock, NULL);
         log_queue_init(&e->messages);
+        pthread_mutex_init(&e->steps, NULL);
         /* A program that waits for its checkpoint gets the one way that cannot miss a change, not
          * those of devices or other mappings either. */
         bool waits = o->policy == POLICY_SYNC && o->precopy == PRECOPY_OFF && !by_pages(e);
@@ -515,15 +535,17 @@ void engine_delete(struct engine **engine)
         for (uint32_t i = 0; i < e->regions->count; i++)
                 tracker_unwatch(&e->tracker, e->regions->list[i]);
         tracker_close(&e->tracker);
-        forget_dropped(e);
+        forget_dropped(e, &e->dropped);
+        forget_dropped(e, &e->drop);
         pthread_cond_destroy(&e->changed);
         pthread_mutex_destroy(&e->lock);
         log_deliver(&e->messages);
         log_queue_destroy(&e->messages);
+        pthread_mutex_destroy(&e->steps);
         budget_free(e->options.budget, e->part);
         budget_free(e->options.budget, e->plan);
         budget_free(e->options.budget, e->patches);
         budget_free(e->options.budget, e->block);
-        budget_free(e->options.budget, e->region_of);
+        budget_free(e->options.budget, e->captured);
         budget_free(e->options.budget, e);
 }

@@ -4,8 +4,9 @@
  * address, copies in their turn.
  *
  * The deadlock rule: a program thread may wait for a unit while it holds any lock of its own. From
- * the freeze to the last capture nothing here allocates, locks or calls foreign code: raw system
- * calls, memcpy and the pool's own writer. */
+ * the freeze to the last capture nothing here allocates or calls foreign code: raw system calls,
+ * memcpy and the pool's own writer. The one lock that is taken, in each step, is never held by
+ * anybody who may wait for a unit (retire.c). */
 #include "engine/engine_int.h"
 
 /* Opening a run costs a system call and a TLB shootdown (10 µs with a second thread): not for less
@@ -60,9 +61,11 @@ void watch_run(struct engine *e, struct watch *w, uint64_t first, uint64_t count
 static int stage_claimed(struct engine *e, uint32_t region, uint64_t u)
 {
         struct watch *w = e->part[region]->watch;
+        bool shadow = (atomic_load(&w->span.state[u]) & UNIT_KIND) == UNIT_SHADOW;
         if (e->options.policy == POLICY_SYNC && w->look[u] == LOOK_NONE)
                 watch_run(e, w, u, 1);
-        const uint8_t *content = (const uint8_t *)unit_begin(&w->span, u);
+        const uint8_t *content =
+                shadow ? shadow_unit(w, u) : (const uint8_t *)unit_begin(&w->span, u);
         int rc = put_unit(e, region, u, content);
         unseen_remember(w, u, content);
         unit_finish(&w->span, u, UNIT_DONE);
@@ -71,10 +74,11 @@ static int stage_claimed(struct engine *e, uint32_t region, uint64_t u)
 
 /* Copied ahead, without a fault: if the program has not come yet, the copy was not needed; else it
  * has spared the first write one in the handler. */
-static void judge_ahead(struct engine *e, struct span *s, uint64_t u, const uint8_t *copy)
+static void judge_ahead(struct engine *e, struct watch *w, uint64_t u, const uint8_t *copy)
 {
+        struct span *s = &w->span;
         uint8_t none = ACCESS_NONE;
-        if (atomic_load(&s->access[u]) != ACCESS_NONE)
+        if (w->ops == &tracker_gone || atomic_load(&s->access[u]) != ACCESS_NONE)
                 return;
         if (program_equal(copy, (const void *)unit_begin(s, u), unit_length(s, u)))
                 e->epoch.ahead_missed++;
@@ -82,15 +86,14 @@ static void judge_ahead(struct engine *e, struct span *s, uint64_t u, const uint
                 (void)atomic_compare_exchange_strong(&s->access[u], &none, ACCESS_COW);
 }
 
-static int stage_copy(struct engine *e, uint32_t span, uint64_t u, uint32_t slot)
+static int stage_copy(struct engine *e, uint32_t region, uint64_t u, uint32_t slot)
 {
         struct guard *g = &e->tracker.guard;
-        uint32_t region = e->region_of[span];
         struct watch *w = e->part[region]->watch;
         struct span *s = &w->span;
         const uint8_t *copy = g->slots + slot * g->slot_bytes;
         tsan_read(copy, unit_length(s, u));
-        judge_ahead(e, s, u, copy);
+        judge_ahead(e, w, u, copy);
         int rc = put_unit(e, region, u, copy);
         unseen_remember(w, u, copy);
         atomic_store(&s->state[u], UNIT_DONE);
@@ -108,9 +111,9 @@ static bool next_waited(struct engine *e, uint32_t *region, uint64_t *unit)
                 uint64_t id = atomic_exchange(&g->waited[i], 0);
                 if (id == 0)
                         continue;
-                *region = e->region_of[(id - 1) >> 32];
+                *region = (uint32_t)((id - 1) >> 32);
                 *unit = (uint32_t)(id - 1);
-                if (*region != NO_REGION && unit_claim(&e->part[*region]->watch->span, *unit))
+                if (*region < e->part_count && unit_claim(&e->part[*region]->watch->span, *unit))
                         return true;
         }
         return false;
@@ -125,8 +128,8 @@ static void follow(struct engine *e, struct cursor *c)
             newest == 0)
                 return;
         c->newest = newest;
-        uint32_t region = e->region_of[(newest - 1) >> 32];
-        if (region == NO_REGION)
+        uint32_t region = (uint32_t)((newest - 1) >> 32);
+        if (region >= e->part_count)
                 return;
         struct watch *w = e->part[region]->watch;
         uint64_t u = (uint32_t)(newest - 1);
@@ -134,12 +137,18 @@ static void follow(struct engine *e, struct cursor *c)
                 c->at = w->place[u] + 1;
 }
 
+/* What is in a shadow is nobody else's. */
+static bool claim(struct span *s, uint64_t u)
+{
+        return (atomic_load(&s->state[u]) & UNIT_KIND) == UNIT_SHADOW || unit_claim(s, u);
+}
+
 static bool next_planned(struct engine *e, struct cursor *c, uint32_t *region, uint64_t *unit)
 {
         follow(e, c);
         for (uint64_t tried = 0; tried < e->plan_count; tried++) {
                 const struct target *t = &e->plan[c->at++ % e->plan_count];
-                if (!unit_claim(&e->part[t->region]->watch->span, t->unit))
+                if (!claim(&e->part[t->region]->watch->span, t->unit))
                         continue;
                 *region = t->region;
                 *unit = t->unit;
@@ -190,7 +199,8 @@ static bool opens_behind(const struct engine *e, const struct watch *w, uint64_t
 static void open_behind(struct engine *e, uint32_t region, uint64_t u)
 {
         struct watch *w = e->part[region]->watch;
-        if (!e->options.open_behind || w->ops->needs_faults || e->options.policy == POLICY_SYNC)
+        if (!e->options.open_behind || !w->ops->traps || w->ops->needs_faults ||
+            e->options.policy == POLICY_SYNC)
                 return;
         uint64_t first = u;
         uint64_t end = u;
@@ -227,14 +237,14 @@ static void open_rest(struct engine *e)
 {
         for (uint32_t i = 0; i < e->part_count; i++) {
                 struct watch *w = e->part[i]->watch;
-                if (!w->ops->traps)
-                        continue;
+                step_begin(e);
                 /* Where faults are how writes are noticed, captured units stay protected until they
                  * are written. */
                 if (w->ops->needs_faults && atomic_load(&w->span.stuck))
                         span_open(&w->span);
-                else if (!w->ops->needs_faults && e->options.policy != POLICY_SYNC)
+                else if (w->ops->traps && !w->ops->needs_faults && e->options.policy != POLICY_SYNC)
                         open_span(e, w);
+                step_end(e);
         }
 }
 
@@ -279,7 +289,7 @@ static int put_copy_in_turn(struct engine *e, struct cursor *c)
                 uint32_t word = atomic_load(&s->state[t->unit]);
                 if ((word & UNIT_KIND) == UNIT_COPIED) {
                         c->at++;
-                        int rc = stage_copy(e, s->number, t->unit, word >> UNIT_SLOT_SHIFT);
+                        int rc = stage_copy(e, t->region, t->unit, word >> UNIT_SLOT_SHIFT);
                         return rc ? rc : 1;
                 }
                 if ((word & UNIT_KIND) != UNIT_DONE)
@@ -300,13 +310,13 @@ static bool copies_first(const struct engine *e)
 
 static int put_newest_copy(struct engine *e, struct cursor *c)
 {
-        uint32_t span;
+        uint32_t region;
         uint32_t slot;
         uint64_t unit;
-        if (!copied_take(&e->tracker.guard, &span, &unit, &slot))
+        if (!copied_take(&e->tracker.guard, &region, &unit, &slot))
                 return 0;
         c->left--;
-        int rc = stage_copy(e, span, unit, slot);
+        int rc = stage_copy(e, region, unit, slot);
         return rc ? rc : 1;
 }
 
@@ -319,38 +329,60 @@ static int put_copy(struct engine *e, struct cursor *c)
         return rc;
 }
 
-static int flush_one(struct engine *e, struct cursor *c)
+/* 0 if there was nothing to do, else 1. */
+static int flush_step(struct engine *e, struct cursor *c)
 {
         uint32_t region;
         uint64_t unit;
-        /* No unit is held while the medium is waited for. */
-        int room = draft_make_room(e->draft, e->tracker.guard.slot_bytes);
-        if (room)
-                return room;
         if (next_waited(e, &region, &unit)) {
                 c->left--;
-                return stage_claimed(e, region, unit);
+                int rc = stage_claimed(e, region, unit);
+                return rc ? rc : 1;
         }
         int copied = put_copy(e, c);
         if (copied)
-                return copied < 0 ? copied : 0;
+                return copied;
         /* Before anything is opened and watched anew, which would take marks away that it needs. */
         int patched = patch_step(e);
         if (patched)
-                return patched < 0 ? patched : 0;
+                return patched;
         if (next_planned(e, c, &region, &unit)) {
                 c->left--;
                 int rc = stage_claimed(e, region, unit);
                 if (rc == 0)
                         open_behind(e, region, unit);
-                return rc;
+                return rc ? rc : 1;
         }
-        copied = put_newest_copy(e, c);
-        if (copied)
-                return copied < 0 ? copied : 0;
+        return put_newest_copy(e, c);
+}
+
+/* No unit is held, and nobody kept out, while the medium is waited for. */
+static int flush_one(struct engine *e, struct cursor *c)
+{
+        int rc = draft_make_room(e->draft, e->tracker.guard.slot_bytes);
+        if (rc)
+                return rc;
+        step_begin(e);
+        rc = flush_step(e, c);
+        step_end(e);
         /* A thread is just copying the last ones. */
-        plat->sleep_ns(20000);
-        return 0;
+        if (rc == 0)
+                plat->sleep_ns(20000);
+        return rc < 0 ? rc : 0;
+}
+
+static int flush_patches(struct engine *e)
+{
+        int rc;
+        do {
+                rc = draft_make_room(e->draft, e->block_capacity);
+                if (rc)
+                        return rc;
+                step_begin(e);
+                rc = patch_step(e);
+                step_end(e);
+        } while (rc > 0);
+        return rc;
 }
 
 /* A region that is written all over in every epoch is dense; one that is no longer is scanned. */
@@ -367,13 +399,17 @@ void flush_adapt(struct engine *e)
                         often += is_hot(e, w, u);
                 }
                 w->fresh = false;
+                step_begin(e);
                 bool dense = w->ops == &tracker_scan && often * 4 >= w->span.units * 3;
                 bool sparse = w->ops == &tracker_dense && units * 2 < w->span.units;
-                if (!possible || w->fixed || (!dense && !sparse))
-                        continue;
-                log_emit(BELAY_LOG_DEBUG, "region '%s' is written %s", e->part[i]->desc.name,
-                         dense ? "all over" : "here and there");
-                tracker_change(&e->tracker, e->part[i], dense ? &tracker_dense : &tracker_scan);
+                bool changes = possible && !w->fixed && (dense || sparse);
+                if (changes)
+                        tracker_change(&e->tracker, e->part[i],
+                                       dense ? &tracker_dense : &tracker_scan);
+                step_end(e);
+                if (changes)
+                        log_emit(BELAY_LOG_DEBUG, "region '%s' is written %s",
+                                 e->part[i]->desc.name, dense ? "all over" : "here and there");
         }
 }
 
@@ -391,9 +427,7 @@ int flush(struct engine *e)
                 if (rc)
                         return rc;
         }
-        int rc;
-        while ((rc = patch_step(e)) > 0)
-                continue;
+        int rc = flush_patches(e);
         if (rc)
                 return rc;
         unseen_count(e);
@@ -406,11 +440,11 @@ int flush(struct engine *e)
  * slot is out, one may still come, and in the next commit it would pass for a copy of that one. */
 static void await_copies(struct guard *g)
 {
-        uint32_t span;
+        uint32_t region;
         uint32_t slot;
         uint64_t unit;
         while (atomic_load(&g->slots_used) != 0)
-                if (copied_take(g, &span, &unit, &slot))
+                if (copied_take(g, &region, &unit, &slot))
                         slot_give(g, slot);
                 else
                         plat->sleep_ns(20000);
@@ -421,7 +455,7 @@ void flush_abandon(struct engine *e)
         struct guard *g = &e->tracker.guard;
         for (uint64_t i = 0; i < e->plan_count; i++) {
                 struct watch *w = e->part[e->plan[i].region]->watch;
-                if (unit_claim(&w->span, e->plan[i].unit))
+                if (claim(&w->span, e->plan[i].unit))
                         unit_finish(&w->span, e->plan[i].unit, UNIT_DONE);
         }
         /* Threads that were copying finish within a copy's time; their slots come back through the
@@ -432,17 +466,22 @@ void flush_abandon(struct engine *e)
                 while (((word = atomic_load(&w->span.state[e->plan[i].unit])) & UNIT_KIND) ==
                        UNIT_BUSY)
                         plat->sleep_ns(20000);
+                if ((word & UNIT_KIND) == UNIT_SHADOW)
+                        atomic_store(&w->span.state[e->plan[i].unit], UNIT_DONE);
                 if (g->in_turn && (word & UNIT_KIND) == UNIT_COPIED) {
                         atomic_store(&w->span.state[e->plan[i].unit], UNIT_DONE);
                         slot_give(g, word >> UNIT_SLOT_SHIFT);
                 }
         }
+        step_begin(e);
         patch_abandon(e);
+        step_end(e);
         await_copies(g);
         for (uint32_t i = 0; i < e->part_count; i++) {
                 struct watch *w = e->part[i]->watch;
-                if (!w->ops->traps)
-                        continue;
-                span_open(&w->span);
+                step_begin(e);
+                if (w->ops->traps)
+                        span_open(&w->span);
+                step_end(e);
         }
 }

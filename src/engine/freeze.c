@@ -99,7 +99,7 @@ int describe(struct engine *e)
         return draft_ready(e->draft, plat->wall_ns());
 }
 
-/* Room for every unit and span number; the flusher needs it and may not allocate. */
+/* Room for every unit and region; the flusher needs it and may not allocate. */
 static int make_room(struct engine *e)
 {
         uint64_t units = 0;
@@ -119,24 +119,21 @@ static int make_room(struct engine *e)
                 e->plan = p;
                 e->plan_capacity = units + units / 4;
         }
-        if (e->tracker.count > e->region_capacity) {
-                void *p = budget_resize(e->options.budget, e->region_of,
-                                        e->tracker.capacity * sizeof(*e->region_of),
-                                        "the flush order");
+        uint32_t captured = e->captured_count + e->part_count;
+        if (captured > e->captured_capacity) {
+                void *p = budget_resize(e->options.budget, e->captured,
+                                        UINT64_C(2) * captured * sizeof(*e->captured),
+                                        "the region table");
                 if (!p)
                         return -ENOMEM;
-                e->region_of = p;
-                e->region_capacity = e->tracker.capacity;
+                e->captured = p;
+                e->captured_capacity = captured * 2;
         }
-        for (uint32_t i = 0; i < e->region_capacity; i++)
-                e->region_of[i] = NO_REGION;
         return 0;
 }
 
 static int collect(struct engine *e)
 {
-        if (draft_base(e->draft) != e->lineage || e->lineage == 0)
-                tracker_forget(&e->tracker);
         order_judge(e);
         for (uint32_t i = 0; i < e->part_count; i++) {
                 struct watch *w = e->part[i]->watch;
@@ -154,8 +151,9 @@ static int collect(struct engine *e)
                 order_begin_epoch(e, w);
                 w->protected = false;
                 w->captured = true;
-                e->part[i]->in_draft = true;
-                e->region_of[w->span.number] = i;
+                w->captured_at = e->captured_count;
+                e->captured[e->captured_count++] = w;
+                atomic_store(&w->span.part, i);
         }
         return 0;
 }

@@ -43,7 +43,7 @@ int pages_keep(struct engine *e, uint32_t region, uint64_t unit)
         uintptr_t low;
         uintptr_t high;
         own_pages(&w->span, unit, &low, &high);
-        if (w->pages[unit] == 0 ||
+        if (!w->ops->written || w->pages[unit] == 0 ||
             w->pages[unit] >= div_up(unit_length(&w->span, unit), PLAT_PAGE) || low >= high)
                 return 0;
         int n = w->ops->written(&e->tracker, w, low, high);

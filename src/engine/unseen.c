@@ -82,20 +82,29 @@ static void look_at_sample(struct engine *e, struct watch *w, uint64_t u)
                 found(e, w, u);
 }
 
+/* From unit u on; returns where to go on. The region may have left. */
+static uint64_t look_from(struct engine *e, struct watch *w, uint64_t u)
+{
+        uint64_t end = u;
+        if (!w->ops->traps || w->ops->needs_faults)
+                return w->span.units;
+        while (end < w->span.units && is_watched(w, end))
+                end++;
+        if (end > u)
+                look_at_marks(e, w, u, end);
+        else
+                look_at_sample(e, w, u);
+        return max_u64(end, u + 1);
+}
+
 void unseen_count(struct engine *e)
 {
         for (uint32_t i = 0; i < e->part_count && e->options.policy != POLICY_SYNC; i++) {
                 struct watch *w = e->part[i]->watch;
-                bool any = w->protected && !w->ops->needs_faults;
-                for (uint64_t u = 0; any && u < w->span.units;) {
-                        uint64_t end = u;
-                        while (end < w->span.units && is_watched(w, end))
-                                end++;
-                        if (end > u)
-                                look_at_marks(e, w, u, end);
-                        else
-                                look_at_sample(e, w, u);
-                        u = max_u64(end, u + 1);
+                for (uint64_t u = 0; w->protected && u < w->span.units;) {
+                        step_begin(e);
+                        u = look_from(e, w, u);
+                        step_end(e);
                 }
         }
 }

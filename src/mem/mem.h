@@ -8,24 +8,25 @@
 #include "plat/plat.h"
 #include "policy/policy.h"
 
+/* What a call needs to find a region and to let it go comes first: with very many regions each line
+ * of it is one that the cache does not have. */
 struct region {
-        struct region_desc desc;
-        struct box *boxes; /* what desc.more refers to, or NULL */
-        void *ptr;
-        uint64_t mapped_bytes; /* of memory that belay_alloc made; 0 for attached memory */
+        uint64_t key;      /* hash of the name                                    */
+        uint32_t position; /* in the registry's list                              */
         bool owned;
         bool lazy;      /* shows memory of the pool where it has not been written (restart) */
         bool chunk;     /* one unit to the tracker: the first write opens all of it       */
         bool untracked; /* also written by others: nothing is known, all is copied at the freeze */
-        struct watch *watch;       /* how its writes are tracked */
-        struct diff_choice differ; /* whether its content is compared         */
-        bool in_draft;             /* the version being made has it            */
-        bool shares;               /* … and an earlier one has it to share blocks with */
-        bool compared;             /* … by their content                       */
-        bool hashed;               /* its blocks have hashes                   */
-        uint32_t position;         /* in the registry's list                   */
-        uint32_t draft_position;   /* in_draft: in the engine's list of those  */
-        struct region *next;       /* in the engine's list of retired ones     */
+        struct watch *watch; /* how its writes are tracked                          */
+        void *ptr;
+        uint64_t mapped_bytes; /* of memory that belay_alloc made; 0 for attached memory */
+        struct box *boxes;     /* what desc.more refers to, or NULL                      */
+        struct region_desc desc;
+        struct diff_choice differ; /* whether its content is compared               */
+        bool shares;               /* an earlier version has it to share blocks with */
+        bool compared;             /* … by their content                             */
+        bool hashed;               /* its blocks have hashes                         */
+        struct region *next;       /* in the engine's list of retired ones          */
 };
 
 struct regions {
@@ -46,9 +47,9 @@ int region_attach(struct regions *r, const struct region_desc *desc, void *ptr,
 void region_remove(struct regions *r, struct region *region);
 /* Frees it, and the memory it owns. */
 void region_delete(struct budget *budget, struct region *region);
-/* A copy of the region takes its place and its memory; the old one, which is the caller's to delete
- * then, still describes what was there. NULL if there is no memory. */
-struct region *region_replace(struct regions *r, struct region *old);
+/* `fresh` becomes a copy of the region and takes its place and its memory; the old one, which is
+ * the caller's to delete then, still describes what was there. */
+void region_replace(struct regions *r, struct region *old, struct region *fresh);
 struct region *region_find(const struct regions *r, const char *name);
 /* New dims (and with them size) for a region: an owned one keeps its content and may move, an
  * attached one is at ptr from now on. Nothing changes on failure. */
@@ -61,23 +62,25 @@ int region_reshape(struct regions *r, struct region *region, const uint64_t *dim
 struct watch {
         struct span span;
         const struct tracker_ops *ops; /* may be weaker than the tracker's own                    */
-        uint8_t *dirty;                /* per unit: changed since the last published version      */
-        uint8_t *last_access;     /* per unit: enum access of the epoch before …             */
-        uint64_t *last_when_ns;   /* … and when, relative to that epoch's freeze             */
-        uint8_t *hot;             /* per unit: epochs in a row in which it was written       */
-        uint8_t *tried;           /* per unit: how often watching it was of no use …         */
-        uint8_t *rest;            /* … and for how many epochs it is not watched therefore   */
-        uint8_t *look;            /* per unit: whether it was found unchanged, enum look     */
-        uint8_t *early;           /* per unit: the draft has it as it is, unless it is written    */
-        uint8_t *mode;            /* per unit: how this commit captures it, enum mode       */
-        uint32_t *place;          /* per unit: position in the flush order                  */
-        uint32_t *pages;          /* per unit: written pages; 0: not known                   */
-        uint32_t *sample;         /* per unit: of what was captured (engine/unseen.c)        */
-        uint64_t frozen_ns;       /* when it was last captured                               */
-        bool copied_early;        /* in this interval                                        */
-        bool put_again;           /* a unit in the draft was written since                   */
+        struct shadow *shadow;  /* what a commit still needs of memory that is gone (engine)      */
+        uint8_t *dirty;         /* per unit: changed since the last published version      */
+        uint8_t *last_access;   /* per unit: enum access of the epoch before …             */
+        uint64_t *last_when_ns; /* … and when, relative to that epoch's freeze             */
+        uint8_t *hot;           /* per unit: epochs in a row in which it was written       */
+        uint8_t *tried;         /* per unit: how often watching it was of no use …         */
+        uint8_t *rest;          /* … and for how many epochs it is not watched therefore   */
+        uint8_t *look;          /* per unit: whether it was found unchanged, enum look     */
+        uint8_t *early;         /* per unit: the draft has it as it is, unless it is written    */
+        uint8_t *mode;          /* per unit: how this commit captures it, enum mode       */
+        uint32_t *place;        /* per unit: position in the flush order                  */
+        uint32_t *pages;        /* per unit: written pages; 0: not known                   */
+        uint32_t *sample;       /* per unit: of what was captured (engine/unseen.c)        */
+        uint64_t frozen_ns;     /* when it was last captured                               */
+        bool copied_early;      /* in this interval                                        */
+        bool put_again;         /* a unit in the draft was written since                   */
         struct forecast forecast; /* of its modifications before the next checkpoint       */
-        bool captured;            /* by the version being made                               */
+        bool captured;            /* by the version being made …                             */
+        uint32_t captured_at;     /* … and there in the engine's list                        */
         bool protected;           /* by this commit: something has to be opened              */
         bool huge;                /* mostly in huge pages                                    */
         bool runs;                /* by this commit: opened in long runs                     */
@@ -93,8 +96,8 @@ struct tracker {
         struct plat_track kernel;
         struct plat_track trap; /* scan: for regions that are written all over */
         struct guard guard;
-        struct watch **watches; /* by span number; NULL where a region is gone */
-        uint32_t count, capacity;
+        _Atomic uint32_t watches; /* how many there are …                      */
+        uint64_t largest_unit;    /* … and the largest unit of those that trap */
         uint64_t unit_bytes;
         bool small;                /* regions smaller than a unit are watched, too */
         struct plat_range *ranges; /* for scanning */
@@ -128,7 +131,7 @@ struct tracker_ops {
         int (*arm)(struct tracker *t, struct watch *w, uint64_t first, uint64_t count);
 };
 extern const struct tracker_ops tracker_scan, tracker_dense, tracker_uffd, tracker_mprotect,
-        tracker_hash;
+        tracker_hash, tracker_gone;
 
 #define SCAN_RANGES 4096u
 
@@ -138,9 +141,13 @@ extern const struct tracker_ops tracker_scan, tracker_dense, tracker_uffd, track
 int tracker_open(struct tracker *t, uint64_t wanted, const struct probe probes[PROBE_COUNT],
                  uint64_t unit_bytes, struct budget *budget);
 void tracker_close(struct tracker *t);
-/* A region is there, is gone, has changed its place or size. No commit may be running. */
+/* A region is there, is gone, has changed its place or size. A commit may be running, but not of
+ * that region. */
 int tracker_watch(struct tracker *t, struct region *r);
 void tracker_unwatch(struct tracker *t, struct region *r);
+/* The first half of it, with a commit running that has captured every unit: nothing traps or knows
+ * of the memory any more. The caller has taken `ops` from the watch and given it tracker_gone. */
+void tracker_leave(struct tracker *t, struct watch *w, const struct tracker_ops *ops);
 /* Watches a region in another way from now on: scan or dense. Every unit must be captured and open,
  * and counts as written. Where the other way does not work, the old one stays, for good. */
 void tracker_change(struct tracker *t, struct region *r, const struct tracker_ops *ops);
@@ -150,8 +157,6 @@ void tracker_look_at_pages(struct tracker *t, struct watch *w);
 uint32_t family_ready(void);
 /* The fault handler is in place, whatever the program installed since. */
 int faults_ready(void);
-/* Everything counts as changed again. */
-void tracker_forget(struct tracker *t);
 /* Memory for copies: `bytes`, rounded down to units, and no more than MOST_SLOTS of them. No commit
  * may be running. */
 int tracker_set_slots(struct tracker *t, uint64_t bytes);

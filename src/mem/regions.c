@@ -72,14 +72,14 @@ static int make_room(struct regions *r)
         r->capacity = capacity;
         names_clear(index, index_capacity(capacity));
         for (uint32_t i = 0; i < r->count; i++)
-                names_put(index, index_capacity(capacity), hash_name(r->list[i]->desc.name), i);
+                names_put(index, index_capacity(capacity), r->list[i]->key, i);
         return 0;
 }
 
 /* There is room. */
 static void add(struct regions *r, struct region *region)
 {
-        names_put(r->index, index_capacity(r->capacity), hash_name(region->desc.name), r->count);
+        names_put(r->index, index_capacity(r->capacity), region->key, r->count);
         region->position = r->count;
         r->list[r->count++] = region;
         r->bytes += region->desc.bytes;
@@ -120,6 +120,7 @@ static int new_region(struct regions *r, const struct region_desc *desc, struct 
         if (!region)
                 return -ENOMEM;
         region->desc = checked;
+        region->key = hash_name(checked.name);
         diff_begin(&region->differ);
         rc = own_boxes(r, region);
         if (rc) {
@@ -178,25 +179,20 @@ void region_remove(struct regions *r, struct region *region)
 {
         size_t capacity = index_capacity(r->capacity);
         struct region *last = r->list[--r->count];
-        names_take(r->index, capacity, hash_name(region->desc.name), region->position);
+        names_take(r->index, capacity, region->key, region->position);
         if (last != region)
-                names_move(r->index, capacity, hash_name(last->desc.name), r->count,
-                           region->position);
+                names_move(r->index, capacity, last->key, r->count, region->position);
         r->list[region->position] = last;
         last->position = region->position;
         r->bytes -= region->desc.bytes;
 }
 
-struct region *region_replace(struct regions *r, struct region *old)
+void region_replace(struct regions *r, struct region *old, struct region *fresh)
 {
-        struct region *fresh = budget_alloc(r->budget, sizeof(*fresh), "a region");
-        if (!fresh)
-                return NULL;
         *fresh = *old;
         old->owned = false;
         old->boxes = NULL;
         r->list[fresh->position] = fresh;
-        return fresh;
 }
 
 static bool is_zero(const uint8_t *page)

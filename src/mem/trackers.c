@@ -327,6 +327,31 @@ const struct tracker_ops tracker_hash = {
         .arm = arm_nothing,
 };
 
+/* ---- gone --------------------------------------------------------------------------------------
+ */
+
+static int cannot_collect(struct tracker *t, struct watch *w)
+{
+        (void)t;
+        (void)w;
+        return -ENXIO;
+}
+
+/* Of memory that is the program's again while a commit still has the region. */
+const struct tracker_ops tracker_gone = {
+        .size = sizeof(struct tracker_ops),
+        .name = "gone",
+        .traps = false,
+        .scans = false,
+        .needs_faults = false,
+        .open = mprotect_open,
+        .add = nothing_to_add,
+        .remove = remove_nothing,
+        .collect = cannot_collect,
+        .protect = cannot_protect,
+        .arm = arm_nothing,
+};
+
 /* ---- choice ------------------------------------------------------------------------------------
  */
 

@@ -51,14 +51,17 @@ int faults_ready(void)
 
 /* ---- watches -------------------------------------------------------------------------------- */
 
-/* All arrays of a watch in one piece. */
-static int watch_arrays(struct tracker *t, struct watch *w)
+/* A watch with all its arrays in one piece: there may be very many small ones. */
+static struct watch *watch_new(struct tracker *t, const struct span *span)
 {
-        uint64_t n = max_u64(w->span.units, 1);
-        uint64_t bytes = n * (8 + 8 + 4 + 4 + 4 + 4 + 10);
-        uint8_t *p = budget_alloc(t->budget, bytes, "the unit table");
-        if (!p)
-                return -ENOMEM;
+        uint64_t n = max_u64(span->units, 1);
+        uint64_t head = align_up(sizeof(struct watch), 64);
+        uint64_t bytes = head + n * (8 + 8 + 4 + 4 + 4 + 4 + 10);
+        struct watch *w = budget_alloc(t->budget, bytes, "the unit table");
+        if (!w)
+                return NULL;
+        uint8_t *p = (uint8_t *)w + head;
+        w->span = *span;
         w->span.when_ns = (void *)p;
         w->last_when_ns = (void *)(p + n * 8);
         w->span.state = (void *)(p + n * 16);
@@ -76,7 +79,7 @@ static int watch_arrays(struct tracker *t, struct watch *w)
         w->look = p + n * 40;
         w->early = p + n * 41;
         memset(w->dirty, 1, n);
-        return 0;
+        return w;
 }
 
 static void place_span(struct tracker *t, const struct region *r, struct span *s)
@@ -94,27 +97,6 @@ static void place_span(struct tracker *t, const struct region *r, struct span *s
         s->high = r->owned ? align_up(end, PLAT_PAGE) : end - end % PLAT_PAGE;
         if (s->high < s->low)
                 s->high = s->low;
-}
-
-static int find_number(struct tracker *t, uint32_t *out)
-{
-        for (uint32_t i = 0; i < t->count; i++)
-                if (!t->watches[i]) {
-                        *out = i;
-                        return 0;
-                }
-        if (t->count == t->capacity) {
-                uint32_t capacity = t->capacity ? t->capacity * 2 : 16;
-                void *p = budget_resize(t->budget, t->watches, capacity * sizeof(struct watch *),
-                                        "the unit table");
-                if (!p)
-                        return -ENOMEM;
-                t->watches = p;
-                t->capacity = capacity;
-        }
-        *out = t->count++;
-        t->watches[*out] = NULL;
-        return 0;
 }
 
 /* A region the tracker cannot watch is still right: all of it counts as changed and is copied at
@@ -143,26 +125,19 @@ static int add_or_trap(struct tracker *t, struct watch *w, const struct region *
 
 int tracker_watch(struct tracker *t, struct region *r)
 {
-        struct watch *w = budget_alloc(t->budget, sizeof(*w), "the unit table");
+        struct span span = {.part = NO_PART};
+        place_span(t, r, &span);
+        struct watch *w = watch_new(t, &span);
         if (!w)
                 return -ENOMEM;
-        place_span(t, r, &w->span);
-        uint32_t number;
-        int rc = watch_arrays(t, w);
-        if (rc == 0)
-                rc = find_number(t, &number);
-        if (rc) {
-                budget_free(t->budget, w->span.when_ns);
-                budget_free(t->budget, w);
-                return rc;
-        }
-        w->span.number = number;
         /* A fault for all of a chunk costs less than the kernel's for each of its pages. */
         w->ops = r->chunk && t->ops == &tracker_scan ? &tracker_mprotect : t->ops;
         w->fresh = !r->chunk && t->trap.uffd >= 0;
         w->span.always = w->ops->needs_faults;
         w->span.whole = r->chunk;
-        t->watches[number] = w;
+        /* The flusher takes watches away, too, but never the only one that counts here. */
+        if (atomic_fetch_add(&t->watches, 1) == 0)
+                t->largest_unit = 0;
         r->watch = w;
         /* Less than a unit of whole pages is cheaper to copy and compare than to protect. */
         uint64_t least = t->small ? PLAT_PAGE : w->span.unit_bytes;
@@ -170,11 +145,13 @@ int tracker_watch(struct tracker *t, struct region *r)
                 w->ops = &tracker_hash;
                 return 0;
         }
-        rc = spans_add(&w->span);
+        int rc = spans_add(&w->span);
         if (rc == 0)
                 rc = add_or_trap(t, w, r);
         if (rc)
                 weaken(w, r, rc);
+        else
+                t->largest_unit = max_u64(t->largest_unit, w->span.unit_bytes);
         return 0;
 }
 
@@ -223,26 +200,27 @@ void tracker_change(struct tracker *t, struct region *r, const struct tracker_op
         }
 }
 
+/* The pages are open before the span is gone, and the span before the kernel forgets the memory: a
+ * fault that is on its way finds the one or the other, and is repeated. */
+void tracker_leave(struct tracker *t, struct watch *w, const struct tracker_ops *ops)
+{
+        if (ops == &tracker_hash || ops == &tracker_gone)
+                return;
+        span_open(&w->span);
+        atomic_store(&w->span.stuck, false);
+        take_off(w);
+        ops->remove(t, w);
+}
+
 void tracker_unwatch(struct tracker *t, struct region *r)
 {
         struct watch *w = r->watch;
         if (!w)
                 return;
-        if (w->ops != &tracker_hash) {
-                w->ops->remove(t, w);
-                take_off(w);
-        }
-        t->watches[w->span.number] = NULL;
-        budget_free(t->budget, w->span.when_ns);
+        tracker_leave(t, w, w->ops);
+        atomic_fetch_sub(&t->watches, 1);
         budget_free(t->budget, w);
         r->watch = NULL;
-}
-
-void tracker_forget(struct tracker *t)
-{
-        for (uint32_t i = 0; i < t->count; i++)
-                if (t->watches[i])
-                        memset(t->watches[i]->dirty, 1, t->watches[i]->span.units);
 }
 
 /* ---- copies -----------------------------------------------------------------------------------
@@ -269,10 +247,7 @@ static void free_slots(struct tracker *t)
 int tracker_set_slots(struct tracker *t, uint64_t bytes)
 {
         struct guard *g = &t->guard;
-        uint64_t unit = t->unit_bytes;
-        for (uint32_t i = 0; i < t->count; i++)
-                if (t->watches[i] && t->watches[i]->ops->traps)
-                        unit = max_u64(unit, t->watches[i]->span.unit_bytes);
+        uint64_t unit = max_u64(t->unit_bytes, t->largest_unit);
         uint64_t count = min_u64(bytes / unit, MOST_SLOTS);
         if (g->slot_bytes == unit && g->slot_count == count)
                 return 0;
@@ -316,6 +291,5 @@ void tracker_close(struct tracker *t)
         free_slots(t);
         track_close(&t->kernel);
         track_close(&t->trap);
-        budget_free(t->budget, t->watches);
         budget_free(t->budget, t->ranges);
 }

@@ -209,6 +209,9 @@ long raw_futex_wait(const void *word, uint32_t expected, uint64_t timeout_ns);
 long raw_futex_wake(const void *word, int count);
 long raw_mprotect(uintptr_t p, uint64_t bytes, bool writable);
 long raw_ioctl(int fd, unsigned long request, void *arg);
+/* No signal is taken by this thread but those of faults; returns what raw_restore_signals needs. */
+uint64_t raw_block_signals(void);
+void raw_restore_signals(uint64_t before);
 uint64_t raw_now_ns(void);
 /* Lets writes to pages through again that track_protect protected. */
 long raw_unprotect(int uffd, uintptr_t p, uint64_t bytes);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <linux/userfaultfd.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -55,6 +56,20 @@ long raw_mprotect(uintptr_t p, uint64_t bytes, bool writable)
 long raw_ioctl(int fd, unsigned long request, void *arg)
 {
         return raw_call(SYS_ioctl, fd, (long)request, (long)arg, 0, 0, 0);
+}
+
+uint64_t raw_block_signals(void)
+{
+        uint64_t mask = ~FAULT_SIGNALS;
+        uint64_t before = 0;
+        (void)raw_call(SYS_rt_sigprocmask, SIG_BLOCK, (long)&mask, (long)&before, sizeof(mask), 0,
+                       0);
+        return before;
+}
+
+void raw_restore_signals(uint64_t before)
+{
+        (void)raw_call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, sizeof(before), 0, 0);
 }
 
 uint64_t raw_now_ns(void)

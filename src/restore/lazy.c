@@ -45,20 +45,80 @@ static bool pause_check(struct lazy *l)
         return checking && l->result == 0 && l->at < l->count;
 }
 
+/* The hold of this name, or count. */
+static uint32_t find(const struct lazy *l, const char *name)
+{
+        uint64_t key = hash_name(name);
+        size_t at = 0;
+        uint64_t i;
+        while ((i = names_next(l->index, l->slots, key, &at)) != NO_NAME)
+                if (strcmp(hold_name(l->holds[i]), name) == 0)
+                        return (uint32_t)i;
+        return l->count;
+}
+
+static void add(struct lazy *l, struct hold *h)
+{
+        names_put(l->index, l->slots, hash_name(hold_name(h)), l->count);
+        l->holds[l->count++] = h;
+}
+
+static void move(struct lazy *l, uint32_t from, uint32_t to)
+{
+        if (from == to)
+                return;
+        names_move(l->index, l->slots, hash_name(hold_name(l->holds[from])), from, to);
+        l->holds[to] = l->holds[from];
+}
+
+/* The place of one that is verified goes to another that is, and that one's to the last. */
+static struct hold *take(struct lazy *l, uint32_t i)
+{
+        struct hold *h = l->holds[i];
+        names_take(l->index, l->slots, hash_name(hold_name(h)), i);
+        if (i < l->at) {
+                move(l, --l->at, i);
+                i = l->at;
+        }
+        if (i == l->at)
+                l->at_block = 0;
+        move(l, --l->count, i);
+        return h;
+}
+
 static int grow(struct lazy *l, uint32_t count)
 {
-        if (l->count + count <= l->capacity)
+        uint32_t needed = l->count + l->gone_count + count;
+        if (needed <= l->capacity)
                 return 0;
-        uint32_t capacity = l->count + count;
-        void *p =
-                budget_resize(l->budget, l->holds, capacity * sizeof(struct hold *), "the restart");
-        if (!p)
-                return -ENOMEM;
-        l->holds = p;
-        l->capacity = capacity;
+        uint32_t slots = 64;
+        while (slots < 2 * needed)
+                slots *= 2;
+        uint32_t capacity = slots / 2;
+        struct budget *budget = l->budget;
         if (!l->buf)
-                l->buf = budget_alloc(l->budget, MAX_BLOCK_BYTES, "the restart");
-        return l->buf ? 0 : -ENOMEM;
+                l->buf = budget_alloc(budget, MAX_BLOCK_BYTES, "the restart");
+        void *holds =
+                budget_resize(budget, l->holds, capacity * sizeof(struct hold *), "the restart");
+        if (holds)
+                l->holds = holds;
+        void *gone =
+                budget_resize(budget, l->gone, capacity * sizeof(struct hold *), "the restart");
+        if (gone)
+                l->gone = gone;
+        struct name_slot *index = budget_alloc(budget, slots * sizeof(*index), "the restart");
+        if (!l->buf || !holds || !gone || !index) {
+                budget_free(budget, index);
+                return -ENOMEM;
+        }
+        budget_free(budget, l->index);
+        l->index = index;
+        l->slots = slots;
+        l->capacity = capacity;
+        names_clear(index, slots);
+        for (uint32_t i = 0; i < l->count; i++)
+                names_put(index, slots, hash_name(hold_name(l->holds[i])), i);
+        return 0;
 }
 
 int lazy_room(struct lazy *l, uint32_t count)
@@ -70,57 +130,37 @@ int lazy_room(struct lazy *l, uint32_t count)
         return rc;
 }
 
-/* The first `end` holds: those of this name go. */
-static void release_named(struct lazy *l, const char *name, uint32_t end)
-{
-        for (uint32_t i = end; i > 0; i--) {
-                uint32_t k = i - 1;
-                if (strcmp(hold_name(l->holds[k]), name) != 0)
-                        continue;
-                hold_release(&l->holds[k]);
-                memmove(l->holds + k, l->holds + k + 1, (--l->count - k) * sizeof(struct hold *));
-                if (k == l->at)
-                        l->at_block = 0;
-                l->at -= k < l->at;
-        }
-}
-
 /* A version that was tried before and rejected may have laid the region, too: nothing shows that
  * any more. */
 int lazy_place(struct lazy *l, struct pool *pool, const struct version *v, uint32_t region,
                void *to)
 {
         bool more = pause_check(l);
+        struct hold *before = NULL;
+        struct hold *h;
         int rc = grow(l, 1);
         if (rc == 0)
-                rc = pool_map_region(pool, v, region, to, &l->maps, &l->holds[l->count]);
+                rc = pool_map_region(pool, v, region, to, &l->maps, &h);
         if (rc == 0) {
-                l->count++;
-                release_named(l, hold_name(l->holds[l->count - 1]), l->count - 1);
+                uint32_t i = find(l, hold_name(h));
+                if (i < l->count)
+                        before = take(l, i);
+                add(l, h);
+                hold_release(&before);
         }
         if (more)
                 lazy_verify(l);
         return rc;
 }
 
-static bool has(const struct lazy *l, const char *name)
-{
-        for (uint32_t i = 0; i < l->count; i++)
-                if (strcmp(hold_name(l->holds[i]), name) == 0)
-                        return true;
-        return false;
-}
-
 /* There is room. */
 void lazy_inherit(struct lazy *l, struct lazy *from)
 {
         for (uint32_t i = 0; i < from->count;) {
-                if (has(l, hold_name(from->holds[i])) || grow(l, 1)) {
+                if (find(l, hold_name(from->holds[i])) < l->count || grow(l, 1))
                         i++;
-                        continue;
-                }
-                l->holds[l->count++] = from->holds[i];
-                from->holds[i] = from->holds[--from->count];
+                else
+                        add(l, take(from, i));
         }
 }
 
@@ -161,24 +201,35 @@ int lazy_await(struct lazy *l, struct pool *pool)
 
 void lazy_forget(struct lazy *l, const char *name)
 {
-        if (!has(l, name))
+        uint32_t i = find(l, name);
+        if (i == l->count)
                 return;
         bool more = pause_check(l);
-        release_named(l, name, l->count);
+        l->gone[l->gone_count++] = take(l, i);
         if (more)
                 lazy_verify(l);
+}
+
+void lazy_sweep(struct lazy *l)
+{
+        while (l->gone_count > 0)
+                hold_release(&l->gone[--l->gone_count]);
 }
 
 void lazy_end(struct lazy *l)
 {
         (void)pause_check(l);
+        lazy_sweep(l);
         for (uint32_t i = 0; i < l->count; i++)
                 hold_release(&l->holds[i]);
         budget_free(l->budget, l->holds);
+        budget_free(l->budget, l->gone);
+        budget_free(l->budget, l->index);
         budget_free(l->budget, l->buf);
-        l->holds = NULL;
+        l->holds = l->gone = NULL;
+        l->index = NULL;
         l->buf = NULL;
-        l->count = l->capacity = l->maps = l->at = 0;
+        l->count = l->capacity = l->slots = l->maps = l->at = 0;
         l->at_block = 0;
         l->result = 0;
 }

@@ -21,7 +21,11 @@ struct hold;
 struct lazy {
         struct budget *budget;
         struct hold **holds;
-        uint32_t count, capacity;
+        uint32_t count, capacity; /* of these, and of those that are gone */
+        struct name_slot *index;  /* of these, hashed, of `slots` slots    */
+        uint32_t slots;
+        struct hold **gone; /* of regions that are gone; they are released in a sweep */
+        uint32_t gone_count;
         uint32_t maps;    /* mappings made                             */
         uint64_t version; /* that turned out to be damaged             */
         bool running;     /* the thread that verifies …                */
@@ -43,8 +47,10 @@ int lazy_await(struct lazy *l, struct pool *pool);
 bool lazy_stop(struct lazy *l, struct pool *pool);
 /* Takes over the holds of regions for which it has none; no thread may be running. */
 void lazy_inherit(struct lazy *l, struct lazy *from);
-/* The region's memory is no longer the pool's. */
+/* The region's memory is no longer the pool's. The pool itself is not touched before lazy_sweep, or
+ * lazy_end. */
 void lazy_forget(struct lazy *l, const char *name);
+void lazy_sweep(struct lazy *l);
 /* No region's is. */
 void lazy_end(struct lazy *l);
 

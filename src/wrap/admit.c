@@ -141,12 +141,9 @@ bool wrap_covers(void *p, size_t bytes)
 
 static void open_pages(uintptr_t p, uint64_t bytes)
 {
-        uint64_t mask = ~FAULT_SIGNALS;
-        uint64_t before = 0;
-        (void)raw_call(SYS_rt_sigprocmask, SIG_BLOCK, (long)&mask, (long)&before, sizeof(mask), 0,
-                       0);
+        uint64_t before = raw_block_signals();
         (void)guard_admit(p, bytes);
-        (void)raw_call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, sizeof(mask), 0, 0);
+        raw_restore_signals(before);
 }
 
 bool wrap_admit(void *p, size_t bytes)

@@ -12,7 +12,7 @@
 
 static struct span *first_span(struct belay *b)
 {
-        return &stress_engine(b)->tracker.watches[0]->span;
+        return &stress_engine(b)->regions->list[0]->watch->span;
 }
 
 static uint32_t kind_of(const struct span *s, uint64_t u)

@@ -70,7 +70,7 @@ static void copied_push(struct guard *g, uint32_t slot, uint64_t unit)
         while (!atomic_compare_exchange_weak(&g->copied, &head, slot + 1));
 }
 
-bool copied_take(struct guard *g, uint32_t *span, uint64_t *unit, uint32_t *slot)
+bool copied_take(struct guard *g, uint32_t *part, uint64_t *unit, uint32_t *slot)
 {
         uint64_t head = atomic_load(&g->copied);
         do {
@@ -78,12 +78,12 @@ bool copied_take(struct guard *g, uint32_t *span, uint64_t *unit, uint32_t *slot
                         return false;
         } while (!atomic_compare_exchange_weak(&g->copied, &head, g->copied_next[head - 1]));
         *slot = (uint32_t)head - 1;
-        *span = (uint32_t)(g->copied_unit[*slot] >> 32);
+        *part = (uint32_t)(g->copied_unit[*slot] >> 32);
         *unit = (uint32_t)g->copied_unit[*slot];
         return true;
 }
 
-/* Numbers of spans in `waited` may belong to other regions by now. */
+/* What is in `waited` may stand for other regions by now. */
 void guard_begin(struct guard *g)
 {
         for (uint32_t i = 0; i < WAITED_RING; i++)
@@ -97,6 +97,11 @@ void guard_begin(struct guard *g)
         atomic_store(&g->copied_bytes, 0);
         atomic_store(&g->slots_peak, 0);
         atomic_store(&g->committing, true);
+}
+
+static uint64_t unit_id(const struct span *s, uint64_t u)
+{
+        return (uint64_t)atomic_load(&s->part) << 32 | u;
 }
 
 /* ---- units --------------------------------------------------------------------------------- */
@@ -126,7 +131,7 @@ void unit_copy(struct span *s, uint64_t u, uint32_t slot)
         atomic_fetch_add(&g->copied_bytes, unit_length(s, u));
         unit_finish(s, u, UNIT_COPIED | slot << UNIT_SLOT_SHIFT);
         if (!g->in_turn)
-                copied_push(g, slot, (uint64_t)s->number << 32 | u);
+                copied_push(g, slot, unit_id(s, u));
 }
 
 static bool captured(const struct span *s, uint64_t u)
@@ -214,7 +219,7 @@ static void await(struct span *s, uint64_t u, uint32_t word)
         uint64_t start = raw_now_ns();
         note(s, u, ACCESS_WAIT);
         uint32_t at = atomic_fetch_add(&g->waited_at, 1) % WAITED_RING;
-        atomic_store(&g->waited[at], ((uint64_t)s->number << 32 | u) + 1);
+        atomic_store(&g->waited[at], unit_id(s, u) + 1);
         if (!(word & UNIT_WAITED) &&
             !atomic_compare_exchange_strong(&s->state[u], &word, word | UNIT_WAITED))
                 return;
@@ -319,7 +324,7 @@ static void admit_span(struct span *s, uintptr_t low, uintptr_t high)
                 capture(s, u);
                 atomic_store(&s->written[u], 1);
         }
-        atomic_store(&s->guard->newest, ((uint64_t)s->number << 32 | last) + 1);
+        atomic_store(&s->guard->newest, unit_id(s, last) + 1);
         if (!all)
                 widen(s, &first, &last);
         if (units_open(s, first, last - first + 1, false))

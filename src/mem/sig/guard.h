@@ -6,11 +6,12 @@
  *
  *      OPEN ──freeze──► PENDING ──flusher──► BUSY ──staged──► DONE ──┐
  *       ▲                  │                                        │
- *       │                  └──handler, free slot──► BUSY ─► COPIED ─┤ flusher stages the copy
+ *       │                  ├──handler, free slot──► BUSY ─► COPIED ─┤ flusher stages the copy
+ *       │                  └──region leaves───────► BUSY ─► SHADOW ─┤ flusher stages the copy
  *       └────────────────────────── end of the commit ◄─────────────┘
  *
  * Invariants
- *  1. Between freeze and capture (DONE or COPIED) the pages of a unit are write-protected.
+ *  1. Between freeze and capture (DONE, COPIED or SHADOW) the pages of a unit are write-protected.
  *  2. Only who moved PENDING to BUSY reads the unit's memory for the commit.
  *  3. A slot belongs to exactly one COPIED unit, to one BUSY unit being copied, or to the free
  * list: the copies never need more than slot_count slots.
@@ -25,7 +26,7 @@
 #include "plat/plat.h"
 #include <stdatomic.h>
 
-enum { UNIT_OPEN, UNIT_PENDING, UNIT_BUSY, UNIT_COPIED, UNIT_DONE };
+enum { UNIT_OPEN, UNIT_PENDING, UNIT_BUSY, UNIT_COPIED, UNIT_DONE, UNIT_SHADOW };
 #define UNIT_KIND       7u
 #define UNIT_WAITED     8u
 #define UNIT_SLOT_SHIFT 8
@@ -39,6 +40,8 @@ enum access { ACCESS_NONE, ACCESS_WAIT, ACCESS_COW, ACCESS_AVOIDED, ACCESS_AFTER
 
 struct guard;
 
+#define NO_PART UINT32_MAX /* of no region: more than there can be */
+
 /* A unit counts as written if it may have been: that does not mean that it is open. This does. */
 #define WRITTEN_OPEN 2u
 
@@ -48,7 +51,7 @@ struct span {
         uint64_t bytes;      /* of the region                                          */
         uintptr_t low, high; /* whole pages that may be protected                      */
         uint64_t unit_bytes, units;
-        uint32_t number;           /* position in the guard's table                          */
+        _Atomic uint32_t part;     /* position in the part being committed, or NO_PART       */
         _Atomic uint32_t *state;   /* per unit                                               */
         _Atomic uint8_t *access;   /* per unit: enum access in this epoch                    */
         _Atomic uint64_t *when_ns; /* per unit: first write seen in this epoch               */
@@ -78,8 +81,8 @@ struct guard {
         _Atomic uint32_t slots_used, slots_peak;
         _Atomic uint64_t copied; /* stack of COPIED units: tag << 32 | … see copied_push   */
         uint64_t *copied_next;   /* per slot: the unit that was under it in the stack      */
-        uint64_t *copied_unit;   /* per slot: span number << 32 | unit                     */
-        _Atomic uint64_t waited[WAITED_RING]; /* span number << 32 | unit, plus 1; 0: none      */
+        uint64_t *copied_unit;   /* per slot: part of the span << 32 | unit                */
+        _Atomic uint64_t waited[WAITED_RING]; /* part of the span << 32 | unit, plus 1; 0: none */
         _Atomic uint32_t waited_at;
         _Atomic uint32_t ended;  /* futex: counts finished commits                         */
         _Atomic uint64_t newest; /* the unit whose fault came last, as in waited[]         */
@@ -165,7 +168,7 @@ void slot_give(struct guard *g, uint32_t slot);
 /* Between commits, when no handler is at work: is every slot in the free list, once? For tests. */
 bool slots_complete(const struct guard *g);
 /* Takes the most recently copied unit off the stack; false if there is none. */
-bool copied_take(struct guard *g, uint32_t *span, uint64_t *unit, uint32_t *slot);
+bool copied_take(struct guard *g, uint32_t *part, uint64_t *unit, uint32_t *slot);
 
 /* Whoever is inside leaves, and nobody enters until guard_release: what a handler has seen of a
  * unit must not outlive a freeze. Between commits only. The calling thread itself may fault. */
