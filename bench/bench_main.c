@@ -41,6 +41,8 @@ static const struct bench_experiment experiments[] = {
         {"lazy-restart", "restart by reading the pool in place against copying it", exp_lazy},
         {"small-change", "one word of a large state, one of many regions, a sparse region",
          exp_small_change},
+        {"regions", "what a region costs among a thousand and among a hundred thousand",
+         exp_regions},
 };
 
 static volatile sig_atomic_t child;

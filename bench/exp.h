@@ -19,5 +19,6 @@ int exp_ramdisk(struct bench *b);
 int exp_precopy(struct bench *b);
 int exp_lazy(struct bench *b);
 int exp_small_change(struct bench *b);
+int exp_regions(struct bench *b);
 
 #endif

@@ -271,11 +271,21 @@ def check_small_change(path):
         "one of many regions", "sparse, stored", "sparse, resident"], names
 
 
+def check_regions(path):
+    got = load(path, "regions")
+    check_fields(got["summary"], ("worst_growth_1k_to_100k", "add_growth_1k_to_100k", "nvchkptid_4000_over_40"))
+    counts = {n: [r["regions"] for r in got["rows"] if r["name"] == n and r["unit"] == "us"] for n in
+              ("attach", "checkpoint", "restart", "add", "detach", "nvchkptid")}
+    assert counts.pop("nvchkptid") == [40, 4000] and set(map(tuple, counts.values())) == {(81, 819, 8192)}, counts
+    assert all(is_number(s) for r in got["rows"] for s in r["samples"]), got["rows"]
+
+
 CHECKS = (("freeze", check_freeze), ("access-order", check_order), ("epochs", check_epochs), ("cow-size", check_cow),
           ("overhead", check_overhead),
           ("diff-ratio", check_diff_ratio), ("diff-block-size", check_diff_block), ("diff-apps", check_diff_apps),
           ("hash-collisions", check_collisions), ("dynamic", check_dynamic), ("memory-vs-ramdisk", check_ramdisk),
-          ("precopy", check_precopy), ("lazy-restart", check_lazy), ("small-change", check_small_change))
+          ("precopy", check_precopy), ("lazy-restart", check_lazy), ("small-change", check_small_change),
+          ("regions", check_regions))
 
 
 def test_one():
