@@ -299,15 +299,6 @@ static int put_copy_in_turn(struct engine *e, struct cursor *c)
         return 0;
 }
 
-/* A copy is safe; what the program has not reached yet is not. So as long as there are free slots,
- * the flusher goes ahead of the program (the paper writes copies first). */
-static bool copies_first(const struct engine *e)
-{
-        const struct guard *g = &e->tracker.guard;
-        return !e->options.follow ||
-               atomic_load(&g->slots_used) * UINT64_C(4) >= g->slot_count * UINT64_C(3);
-}
-
 static int put_newest_copy(struct engine *e, struct cursor *c)
 {
         uint32_t region;
@@ -323,7 +314,7 @@ static int put_newest_copy(struct engine *e, struct cursor *c)
 static int put_copy(struct engine *e, struct cursor *c)
 {
         if (!e->tracker.guard.in_turn)
-                return copies_first(e) ? put_newest_copy(e, c) : 0;
+                return put_newest_copy(e, c);
         int rc = put_copy_in_turn(e, c);
         c->left -= rc > 0;
         return rc;
@@ -353,7 +344,7 @@ static int flush_step(struct engine *e, struct cursor *c)
                         open_behind(e, region, unit);
                 return rc ? rc : 1;
         }
-        return put_newest_copy(e, c);
+        return 0;
 }
 
 /* No unit is held, and nobody kept out, while the medium is waited for. */
