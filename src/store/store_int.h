@@ -170,6 +170,25 @@ int writer_cancel(struct pool *p);
 int pool_take_slots(struct pool *p, uint64_t least, uint64_t most, uint64_t *offset,
                     uint64_t *bytes);
 
+/* ---- pool file: found, made and locked
+ * --------------------------------------------------------------- */
+
+/* A name in a directory that is open. */
+struct place {
+        int dir;
+        const char *name; /* borrowed from the path */
+};
+int place_open(const char *path, struct place *out);
+/* The path as messages show it: the end of a long one, without control characters. */
+void place_label(const char *path, char *label, size_t bytes);
+/* Opens the file, or makes a pool of it unless readonly. `label` is the path in messages. */
+int pool_file_open(const char *label, const struct place *at, bool readonly, int *out);
+/* A second descriptor that bypasses the page cache; negative where that is not possible. */
+int pool_file_open_direct(const struct place *at, const struct media *m,
+                          const struct pool_options *o);
+int pool_file_check(const char *label, const struct plat_stat *st, bool readonly);
+int pool_file_lock(const char *label, int fd);
+
 /* ---- pool
  * --------------------------------------------------------------------------------------------- */
 
