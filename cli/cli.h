@@ -174,7 +174,7 @@ struct version *source_version(const struct source *s, uint64_t number);
 /* What is wrong with the pool as a whole: its superblocks, its length. */
 struct pool_state {
         struct pool_info info;
-        const char *superblock[2]; /* NULL: nothing. In a pool of generation 1 only one exists. */
+        const char *superblock[2]; /* NULL: nothing. A new pool has only one.                   */
         bool cut_off;              /* the file is shorter than the superblock says              */
         bool good;
 };

@@ -62,7 +62,7 @@ struct version *source_version(const struct source *s, uint64_t number)
 static const char *superblock_damage(const struct pool_info *info, unsigned i)
 {
         const char *text = info->superblock[i];
-        if (text[0] == '\0' || info->generation == 1)
+        if (text[0] == '\0')
                 return NULL;
         /* "superblock: its checksum is wrong": which one it is will be said. */
         const char *words = strchr(text, ' ');
@@ -90,6 +90,10 @@ void state_json(struct json *j, const struct pool_state *state)
                 json_open(j, NULL, '{');
                 json_number(j, "superblock", i);
                 json_text(j, "damage", state->superblock[i]);
+                if (state->info.lost) {
+                        json_number(j, "lost_version", state->info.lost);
+                        json_bool(j, "lost_version_was_listed", state->info.lost_listed);
+                }
                 json_close(j, '}');
         }
         json_close(j, ']');
@@ -100,6 +104,9 @@ void state_say(const struct pool_state *state)
         for (unsigned i = 0; i < 2; i++)
                 if (state->superblock[i])
                         say("superblock %u is damaged: %s", i, state->superblock[i]);
+        if (state->info.lost)
+                say("version %" PRIu64 "%s is lost, if it was published", state->info.lost,
+                    state->info.lost_listed ? ", which it listed," : "");
         if (state->cut_off)
                 say("the file is cut off: it has %" PRIu64 " bytes of %" PRIu64,
                     state->info.file_bytes, state->info.pool_bytes);

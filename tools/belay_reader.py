@@ -315,6 +315,7 @@ class Superblock(NamedTuple):
     generation: int
     pool_bytes: int
     incompatible: int
+    next_version: int
     entries: Tuple[Entry, ...]
     job: Optional["Job"] = None
     confirmed: int = 0
@@ -403,7 +404,7 @@ def parse_superblock(data, slot):
     generation, pool_bytes, next_version, slot_size, count = struct.unpack_from("<3Q2I", data, 48)
     incompatible = _u64(data, 88)[0]
     if incompatible:            # the rest may mean something else
-        return Superblock(slot, data[32:48], generation, 0, incompatible, ())
+        return Superblock(slot, data[32:48], generation, 0, incompatible, 0, ())
     check(generation >= 1, "generation 0")
     if slot_size != SLOT:
         raise Newer("slot size %d" % slot_size)
@@ -413,7 +414,7 @@ def parse_superblock(data, slot):
     numbers = [0] + [e.number for e in entries] + [next_version]
     check(all(a < b for a, b in zip(numbers, numbers[1:])), "version numbers are not ascending")
     job, confirmed = (None, 0) if version == 1 else parse_job(data, next_version)
-    return Superblock(slot, data[32:48], generation, pool_bytes, 0, entries, job, confirmed)
+    return Superblock(slot, data[32:48], generation, pool_bytes, 0, next_version, entries, job, confirmed)
 
 
 def check_place(incarnation, rank, members):
@@ -607,6 +608,25 @@ class Pool:
         except Bad as e:
             return e
 
+    def lost(self):
+        """What may be lost with the superblock that is not current (§3); None if it is valid, not yet
+        written, or by its generation the older one."""
+        if not any(isinstance(s, Bad) for s in self.slots):
+            return None
+        self.refresh(patient=True)
+        i = 1 - self.current.slot
+        if not isinstance(self.slots[i], Bad):
+            return None
+        try:
+            data = self._pread(i * SLOT, SLOT)
+        except Bad:
+            data = bytes(SLOT)
+        if self.current.generation == 1 and not any(data):
+            return None
+        if data[32:48] == self.current.pool_id and 0 < _u64(data, 48)[0] < self.current.generation:
+            return None
+        return "version %d is lost, if it was published" % self.current.next_version
+
     def file_size(self):
         """Size of the file in bytes."""
         return os.fstat(self.fd).st_size
@@ -767,6 +787,9 @@ def list_pool(pool):
         for r in manifest.regions:
             part = part_text(r.part) if r.part else ""
             lines.append("  %r %s %s %d bytes%s" % (r.name, r.type_name, vector(r.dims), r.size, part))
+    lost = pool.lost()
+    if lost:
+        errors.append("superblock %d is damaged: %s" % (1 - pool.current.slot, lost))
     return lines, errors
 
 
@@ -890,6 +913,8 @@ class Verifier:
                     print("superblock 1: not yet written")
                 else:
                     self.fault("superblock %d: damaged: %s" % (i, s))
+                    if self.pool.lost():
+                        print(self.pool.lost())
             elif s.pool_id != current.pool_id:
                 self.fault("superblock %d: damaged: belongs to another pool" % i)
             elif s.generation == current.generation:

@@ -240,8 +240,9 @@ uint64_t belay_version(const struct belay *b);
 #define BELAY_RESIZE 4u /* allocated regions take the stored dims; use belay_ptr afterwards */
 
 /* Brings the newest intact version back into the registered regions. 1: done. 0: the pool has no
- * version. A damaged version is passed over with a warning and the next older one is taken. The
- * regions must agree with the version in name, type and shape, else BELAY_E_MISMATCH. Memory is
+ * version. A damaged version is passed over with a warning and the next older one is taken; so is
+ * one that is lost because the list that named it is damaged (a warning of belay_open names it, and
+ * its number is not used again). The regions must agree with the version in name, type and shape, else BELAY_E_MISMATCH. Memory is
  * untouched unless 1, BELAY_E_DATA or BELAY_E_BROKEN is returned; after these errors the content of
  * the regions is undefined (the option `verify_first` excludes that at the price of reading twice).
  * One thread at a time. */

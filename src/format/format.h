@@ -68,6 +68,9 @@ struct superblock {
 };
 void superblock_encode(const struct superblock *s, uint8_t out[SUPER_BYTES]);
 int superblock_decode(const uint8_t in[SUPER_BYTES], struct superblock *out);
+/* What a superblock with a wrong mark, length or checksum says, if its fields are legal: for
+ * messages only, any of them may be wrong. Makes these three right in `in`. */
+int superblock_guess(uint8_t in[SUPER_BYTES], struct superblock *out);
 
 /* ---- region descriptions ------------------------------------------------------------------- */
 

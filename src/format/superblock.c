@@ -139,3 +139,11 @@ int superblock_decode(const uint8_t in[SUPER_BYTES], struct superblock *out)
         *out = s;
         return 0;
 }
+
+int superblock_guess(uint8_t in[SUPER_BYTES], struct superblock *out)
+{
+        memcpy(in, magic_super, sizeof(magic_super));
+        put_u32(in + 12, SUPER_BYTES);
+        hash_put(in + HEADER_SUM, hash_object(in, SUPER_BYTES));
+        return superblock_decode(in, out);
+}

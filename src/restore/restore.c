@@ -139,10 +139,18 @@ static int restore_asked(struct pool *pool, struct regions *regions,
         return give_up(*touched, q->version);
 }
 
-/* No version: none yet, or one that was given up. */
+/* No version: none yet, or one that was given up or was listed by a damaged superblock. */
 static int nothing(const struct pool *pool)
 {
+        struct pool_info info;
+        pool_info(pool, &info);
         uint64_t lost = pool_lost(pool);
+        if (lost == 0 && info.lost_listed)
+                return err_set(BELAY_E_DATA,
+                               "version %llu is lost: the superblock that listed it is damaged "
+                               "(%s%s); the regions were not touched",
+                               (unsigned long long)info.lost, info.superblock[0],
+                               info.superblock[1]);
         if (lost == 0)
                 return 0;
         return err_set(BELAY_E_DATA,

@@ -37,10 +37,11 @@ static int write_superblock(struct pool *p, const struct superblock *s)
 }
 
 /* After a superblock write of unknown fate: makes the current list certain again, then lets go of
- * the version that may or may not have been listed. */
+ * the version that may or may not have been listed. Likewise over a superblock that was found
+ * damaged: then both of them know that its number is used up. */
 int pool_settle(struct pool *p)
 {
-        if (!p->limbo)
+        if (!p->limbo && !p->other.damaged)
                 return 0;
         struct superblock s = p->super;
         s.generation++;
@@ -50,6 +51,8 @@ int pool_settle(struct pool *p)
                                code_text(rc));
         p->super = s;
         p->super_at = 1 - p->super_at;
+        p->super_state[p->super_at][0] = '\0';
+        memset(&p->other, 0, sizeof(p->other));
         version_delete(p, p->limbo);
         p->limbo = NULL;
         return 0;
@@ -71,6 +74,7 @@ static int give_up_versions(struct pool *p)
                                code_text(rc));
         p->super = s;
         p->super_at = 1 - p->super_at;
+        p->given_up = p->versions[p->version_count - 1]->number;
         while (p->version_count)
                 version_delete(p, p->versions[--p->version_count]);
         return 0;

@@ -36,33 +36,68 @@ static int open_media(struct pool *p, const struct place *at, int fd, const stru
 
 /* ---- contents -------------------------------------------------------------------------------- */
 
+/* Reads one superblock and notes what is wrong with it. */
+static int read_superblock(struct pool *p, uint32_t i, struct superblock *out)
+{
+        uint8_t *buf = p->supers + (size_t)i * SUPER_BYTES;
+        memset(buf, 0, SUPER_BYTES);
+        int rc = media_read_now(p->media, buf, SUPER_BYTES, (uint64_t)i * SUPER_BYTES);
+        rc = rc ? err_set(rc, "superblock %u of pool '%s' cannot be read: %s", i, p->label,
+                          code_text(rc))
+                : superblock_decode(buf, out);
+        snprintf(p->super_state[i], sizeof(p->super_state[i]), "%s", rc ? err_text() : "");
+        return rc;
+}
+
+static bool is_zero(const uint8_t *buf)
+{
+        return buf[0] == 0 && memcmp(buf, buf + 1, SUPER_BYTES - 1) == 0;
+}
+
+/* The superblock that is not current may be damaged. If it was the newer one, its version is lost.
+ * A crash during a publication leaves the same behind, and then that version was never published;
+ * only over the zeros of a new pool can the two be told apart: what is missing is zero there. */
+static void judge_other(struct pool *p, const struct superblock *now, uint32_t i)
+{
+        uint8_t *buf = p->supers + (size_t)i * SUPER_BYTES;
+        struct superblock *s = (void *)p->scratch; /* too large for a stack */
+        memset(&p->other, 0, sizeof(p->other));
+        if (now->generation == 1 && is_zero(buf))
+                p->super_state[i][0] = '\0'; /* not yet written */
+        if (p->super_state[i][0] == '\0')
+                return;
+        p->other.damaged = true;
+        bool sealed = get_u64(buf) && get_u64(buf + 16) && get_u64(buf + 24);
+        bool legal = superblock_guess(buf, s) == 0 &&
+                     memcmp(s->pool_id, now->pool_id, sizeof(s->pool_id)) == 0;
+        if (legal && s->generation < now->generation)
+                return;
+        p->other.lost = now->next_version;
+        if (!legal || !sealed || s->generation == now->generation || s->version_count == 0)
+                return;
+        const struct version_entry *last = &s->versions[s->version_count - 1];
+        p->other.listed = s->created_ns && last->version == now->next_version && last->time_ns &&
+                          last->manifest.checksum.lo && last->manifest.checksum.hi;
+}
+
 /* Reads both superblocks and takes the newer valid one. */
 int superblocks_read(struct pool *p, struct superblock *out, uint32_t *at)
 {
         bool found = false;
         int worst = BELAY_E_FORMAT;
-        /* Both too large for a stack. */
-        uint8_t *buf = p->scratch;
-        struct superblock *s = (void *)(p->scratch + SUPER_BYTES);
+        struct superblock *s = (void *)p->scratch; /* too large for a stack */
         for (uint32_t i = 0; i < 2; i++) {
-                memset(buf, 0, SUPER_BYTES);
-                int rc = media_read_now(p->media, buf, SUPER_BYTES, (uint64_t)i * SUPER_BYTES);
-                if (rc) { /* the file is long enough, so this is no end of it */
-                        /* It may be the newer one, and readable the next time. Going on with the
-                         * other would let versions be overwritten that are not lost. */
-                        int code = err_set(rc, "superblock %u of pool '%s' cannot be read: %s", i,
-                                           p->label, code_text(rc));
-                        if (!p->options.readonly && p->options.damaged == DAMAGED_KEEP)
-                                return code;
-                        worst = rc;
-                } else {
-                        rc = superblock_decode(buf, s);
-                }
-                bool marked = memcmp(buf, "BLYSUPER", 8) == 0;
-                snprintf(p->super_state[i], sizeof(p->super_state[i]), "%s", rc ? err_text() : "");
+                int rc = read_superblock(p, i, s);
+                bool marked = memcmp(p->supers + (size_t)i * SUPER_BYTES, "BLYSUPER", 8) == 0;
+                /* The file is long enough, so this is no end of it. It may be the newer one, and
+                 * readable the next time. Going on with the other would let versions be overwritten
+                 * that are not lost. */
+                bool unread = rc && rc != BELAY_E_FORMAT && rc != BELAY_E_DATA;
+                if (unread && !p->options.readonly && p->options.damaged == DAMAGED_KEEP)
+                        return rc;
                 if (rc == BELAY_E_FORMAT && marked)
                         return err_wrap(rc, "pool '%s'", p->label);
-                if (rc == BELAY_E_DATA && marked)
+                if (unread || (rc == BELAY_E_DATA && marked))
                         worst = rc;
                 if (rc == 0 && (!found || s->generation > out->generation)) {
                         *out = *s;
@@ -70,13 +105,55 @@ int superblocks_read(struct pool *p, struct superblock *out, uint32_t *at)
                         found = true;
                 }
         }
-        if (found)
+        if (found) {
+                judge_other(p, out, 1 - *at);
                 return 0;
+        }
         if (worst == BELAY_E_FORMAT)
                 return err_set(worst, "file '%s' is not a Belay pool; it was not changed",
                                p->label);
         return err_set(worst, "pool '%s': both superblocks are damaged (%s); it was not changed",
                        p->label, p->super_state[0]);
+}
+
+/* Neither the number nor the generation that the damaged superblock may have had is used again. */
+static void skip_lost(struct pool *p)
+{
+        p->given_up = p->super.next_version - 1;
+        if (!p->other.damaged || p->options.readonly)
+                return;
+        p->super.next_version += p->super.next_version < UINT64_MAX;
+        p->super.generation += p->super.generation < UINT64_MAX;
+}
+
+static bool has_unchecked(const struct pool *p)
+{
+        for (uint32_t v = 0; v < p->version_count; v++)
+                for (uint32_t i = 0; i < p->versions[v]->region_count; i++)
+                        if (p->versions[v]->regions[i]->desc.hash == HASH_NONE)
+                                return true;
+        return false;
+}
+
+static void warn_lost(const struct pool *p)
+{
+        if (!p->other.damaged)
+                return;
+        uint32_t i = p->super_state[0][0] ? 0 : 1;
+        if (p->other.lost == 0)
+                log_emit(BELAY_LOG_WARN,
+                         "pool '%s': superblock %u is damaged (%s); it was the older one, no "
+                         "version is lost with it",
+                         p->label, i, p->super_state[i]);
+        else
+                log_emit(BELAY_LOG_WARN,
+                         "pool '%s': superblock %u is damaged (%s); version %llu%s is lost, if it "
+                         "was published. Its number is not used again%s",
+                         p->label, i, p->super_state[i], (unsigned long long)p->other.lost,
+                         p->other.listed ? ", which it listed," : "",
+                         has_unchecked(p) ? ". Older versions may have been overwritten since, and "
+                                            "have blocks without checksums: check their content"
+                                          : "");
 }
 
 /* Slots that a version of unknown extent may use: all that existed when it was first found so. */
@@ -153,7 +230,8 @@ static int take_size(struct pool *p)
 static int load(struct pool *p)
 {
         p->scratch = budget_alloc(p->budget, CHUNK_BYTES, "the pool");
-        if (!p->scratch)
+        p->supers = budget_alloc(p->budget, (uint64_t)2 * SUPER_BYTES, "the pool");
+        if (!p->scratch || !p->supers)
                 return -ENOMEM;
         int rc = superblocks_read_both(p, &p->super, &p->super_at);
         if (rc == 0)
@@ -166,6 +244,7 @@ static int load(struct pool *p)
                 rc = reader_init(p);
         if (rc)
                 return rc;
+        skip_lost(p);
         if (!p->options.readonly) {
                 p->space.budget = p->budget;
                 rc = space_extend(&p->space, div_up(p->media->bytes, SLOT_BYTES));
@@ -201,8 +280,10 @@ static void unload(struct pool *p)
         device_close(p);
         memset(&p->writer, 0, sizeof(p->writer));
         budget_free(p->budget, p->scratch);
+        budget_free(p->budget, p->supers);
         budget_free(p->budget, p->reader);
         p->scratch = NULL;
+        p->supers = NULL;
         p->reader = NULL;
 }
 
@@ -212,7 +293,7 @@ static int load_steady(struct pool *p)
 {
         for (int attempt = 0; attempt < LOAD_ATTEMPTS; attempt++) {
                 int rc = load(p);
-                bool damaged = rc == BELAY_E_DATA;
+                bool damaged = rc == BELAY_E_DATA || p->other.damaged;
                 for (uint32_t i = 0; i < p->version_count; i++)
                         damaged |= p->versions[i]->unreadable;
                 if (!damaged || !p->options.readonly || !superblocks_changed(p))
@@ -262,6 +343,8 @@ static int open_at(struct pool *p, const struct place *at)
         rc = open_media(p, at, fd, &st);
         if (rc == 0)
                 rc = load_steady(p);
+        if (rc == 0)
+                warn_lost(p);
         /* A creation that was cut short may not have made the name durable. */
         if (rc == 0 && !p->options.readonly && p->super.generation == 1) {
                 rc = plat->fsync(at->dir);
@@ -329,6 +412,7 @@ int pool_close(struct pool **pool)
         if (p->space.budget)
                 space_delete(&p->space);
         budget_free(p->budget, p->scratch);
+        budget_free(p->budget, p->supers);
         budget_free(p->budget, p->reader);
         if (rc)
                 rc = err_set(rc, "close of pool '%s': %s", p->label, code_text(rc));
@@ -364,7 +448,7 @@ void pool_mark_damaged(struct pool *p, struct version *v, const char *damage)
 
 uint64_t pool_lost(const struct pool *p)
 {
-        return p->version_count == 0 ? p->super.next_version - 1 : 0;
+        return p->version_count == 0 ? p->given_up : 0;
 }
 
 bool pool_overlaps(const struct pool *p)
@@ -383,6 +467,8 @@ void pool_info(const struct pool *p, struct pool_info *out)
                 .generation = p->super.generation,
                 .created_ns = p->super.created_ns,
                 .newest = p->version_count ? p->versions[p->version_count - 1]->number : 0,
+                .lost = p->other.lost,
+                .lost_listed = p->other.listed,
         };
         memcpy(out->id, p->super.pool_id, sizeof(out->id));
         memcpy(out->superblock, p->super_state, sizeof(out->superblock));

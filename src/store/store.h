@@ -88,8 +88,10 @@ struct pool_info {
         uint64_t generation, created_ns;
         uint64_t newest; /* version, 0 if there is none */
         uint8_t id[16];
-        /* State of the two superblocks: "" if valid, else what is wrong. */
+        /* State of the two superblocks: "" if valid or not yet written, else what is wrong. */
         char superblock[2][160];
+        uint64_t lost;    /* version that may have been listed by a damaged one only; 0: none */
+        bool lost_listed; /* … and was, by what can be read of that one                     */
 };
 void pool_info(const struct pool *p, struct pool_info *out);
 /* For readonly pools: 1 if the version is still listed. Then what was read of it before this call

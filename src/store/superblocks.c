@@ -67,9 +67,11 @@ static int read_current(struct pool *p, struct superblock *out)
 {
         char state[2][sizeof(p->super_state[0])];
         uint32_t at;
+        __typeof__(p->other) other = p->other;
         memcpy(state, p->super_state, sizeof(state));
         int rc = read_patiently(p, false, out, &at);
         memcpy(p->super_state, state, sizeof(state));
+        p->other = other;
         return rc;
 }
 

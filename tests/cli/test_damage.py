@@ -5,6 +5,8 @@ import glob
 import os
 import shutil
 import struct
+import subprocess
+import sys
 import threading
 
 from cli_harness import F64, TOP, U8, Maker, belay, expect, flip, main, place_of, reader
@@ -109,11 +111,47 @@ def test_superblock():
     flip("a.pool", other * 4096 + 60)
     expect(1, "ls", "a.pool", out=f"superblock {other} is damaged: its checksum is wrong")
     expect(1, "verify", "a.pool", out=f"superblock {other} is damaged: its checksum is wrong")
-    assert expect(1, "ls", "a.pool", "--json").json()["pools"][0]["superblocks_damaged"][0]["superblock"] == other
+    damaged = expect(1, "ls", "a.pool", "--json").json()["pools"][0]["superblocks_damaged"]
+    assert damaged == [{"superblock": other, "damage": "its checksum is wrong"}], damaged
+    assert "lost" not in expect(1, "verify", "a.pool").out
     flip("a.pool", (1 - other) * 4096 + 60)
     for command in ("ls", "show", "verify"):
         expect(2, command, "a.pool", out="",
                err="belay: pool 'a.pool': both superblocks are damaged (superblock: its checksum is wrong); it was not changed\n")
+
+
+def test_newest_superblock():
+    """What it listed is lost, and that is said, also when it was the first version of all."""
+    for versions, name in ((2, "a.pool"), (1, "b.pool")):
+        m = Maker(name)
+        m.region("u", U8, [1000])
+        for i in range(versions):
+            m.fill("u", i, 1000)
+            m.checkpoint()
+        m.close()
+        pool = reader.Pool(name)
+        slot = pool.current.slot
+        flip(name, slot * 4096 + 4000)
+        lost = f"version {versions}, which it listed, is lost, if it was published\n"
+        for command in ("ls", "verify"):
+            result = expect(1, command, name)
+            assert f"superblock {slot} is damaged: its checksum is wrong\n{lost}" in result.out, result.out
+        damaged = expect(1, "verify", name, "--json").json()["superblocks_damaged"]
+        assert damaged == [{"superblock": slot, "damage": "its checksum is wrong", "lost_version": versions,
+                            "lost_version_was_listed": True}], damaged
+        with open(name, "r+b") as f:
+            f.seek(slot * 4096 + 128)
+            f.write(bytes(96))
+        expect(1, "ls", name, out=f"version {versions} is lost, if it was published")
+        assert f"version {versions} is lost, if it was published" in read_all(name, "verify")
+
+
+def read_all(*args):
+    """What the independent reader prints."""
+    tool = os.path.join(TOP, "tools/belay_reader.py")
+    done = subprocess.run([sys.executable, tool, args[1], args[0]], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done
+    return done.stdout + done.stderr
 
 
 def test_truncated():
