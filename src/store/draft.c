@@ -41,7 +41,7 @@ static int write_superblock(struct pool *p, const struct superblock *s)
  * damaged: then both of them know that its number is used up. */
 int pool_settle(struct pool *p)
 {
-        if (!p->limbo && !p->other.damaged)
+        if (!p->limbo && !p->other.damaged && !p->doubtful)
                 return 0;
         struct superblock s = p->super;
         s.generation++;
@@ -53,30 +53,9 @@ int pool_settle(struct pool *p)
         p->super_at = 1 - p->super_at;
         p->super_state[p->super_at][0] = '\0';
         memset(&p->other, 0, sizeof(p->other));
+        p->doubtful = false;
         version_delete(p, p->limbo);
         p->limbo = NULL;
-        return 0;
-}
-
-/* The only version makes room for the next. From here to its publication the pool has none, and
- * says so: an empty list, but numbers in use. */
-static int give_up_versions(struct pool *p)
-{
-        struct superblock s = p->super;
-        s.generation++;
-        s.version_count = 0;
-        s.held_bytes = 0;
-        int rc = write_superblock(p, &s);
-        /* A generation that may be on the medium is not used again. */
-        p->super.generation = s.generation;
-        if (rc)
-                return err_set(rc, "write of the superblock of pool '%s': %s", p->label,
-                               code_text(rc));
-        p->super = s;
-        p->super_at = 1 - p->super_at;
-        p->given_up = p->versions[p->version_count - 1]->number;
-        while (p->version_count)
-                version_delete(p, p->versions[--p->version_count]);
         return 0;
 }
 
@@ -93,6 +72,8 @@ static int complete_last_slot(struct pool *p)
                             (unsigned long long)bytes, code_text(rc))
                   : 0;
 }
+
+static int give_up_versions(struct pool *p);
 
 int draft_begin(struct pool *p, struct draft **out)
 {
@@ -255,17 +236,16 @@ static int write_leaves(struct draft *d)
         return 0;
 }
 
-/* The new list: every kept damaged version, the newest undamaged ones, and the new one. keep[] gets
- * the versions that stay, in ascending order. */
-static uint32_t choose_kept(const struct pool *p, struct version *keep[MAX_VERSIONS])
+/* What stays listed: every damaged version that is to be kept, and so many of the newest undamaged
+ * ones, in ascending order. */
+static uint32_t choose_kept(const struct pool *p, uint64_t most, struct version *keep[MAX_VERSIONS])
 {
         uint32_t good = 0;
         uint32_t n = 0;
         struct version *down[MAX_VERSIONS];
         for (uint32_t i = p->version_count; i > 0 && n < MAX_VERSIONS - 1; i--) {
                 struct version *v = p->versions[i - 1];
-                bool stays = version_usable(v) ? good + 1 < p->options.versions
-                                               : p->options.damaged == DAMAGED_KEEP;
+                bool stays = version_usable(v) ? good < most : p->options.damaged == DAMAGED_KEEP;
                 if (stays)
                         down[n++] = v;
                 good += version_usable(v);
@@ -281,9 +261,28 @@ static struct version_entry entry_of(const struct version *v)
                                       v->time_ns};
 }
 
+/* Puts them into a superblock. */
+static void list_kept(const struct pool *p, struct version *keep[MAX_VERSIONS], uint32_t kept,
+                      struct superblock *s)
+{
+        s->version_count = kept;
+        s->held_bytes = 0;
+        for (uint32_t i = 0; i < kept; i++) {
+                const struct version *v = keep[i];
+                s->versions[i] = entry_of(v);
+                if (!v->unreadable)
+                        continue;
+                /* Its entry stays legal, also when the file was cut off before its manifest. */
+                s->pool_bytes =
+                        max_u64(s->pool_bytes,
+                                align_up(v->manifest.offset + v->manifest_bytes, SLOT_BYTES));
+                s->held_bytes = p->held_bytes;
+        }
+}
+
 /* Frees what left the list. From here on the new list is the truth. */
-static void adopt(struct pool *p, const struct superblock *s, struct version *fresh,
-                  struct version *keep[MAX_VERSIONS], uint32_t kept)
+static void adopt(struct pool *p, const struct superblock *s, struct version *keep[MAX_VERSIONS],
+                  uint32_t kept)
 {
         struct version *gone[MAX_VERSIONS];
         uint32_t gone_count = 0;
@@ -295,8 +294,7 @@ static void adopt(struct pool *p, const struct superblock *s, struct version *fr
                         gone[gone_count++] = p->versions[i];
         }
         memcpy(p->versions, keep, kept * sizeof(*keep));
-        p->versions[kept] = fresh;
-        p->version_count = kept + 1;
+        p->version_count = kept;
         p->super = *s;
         p->super_at = 1 - p->super_at;
         p->super_state[p->super_at][0] = '\0';
@@ -304,29 +302,43 @@ static void adopt(struct pool *p, const struct superblock *s, struct version *fr
                 version_delete(p, gone[i]);
 }
 
+/* Old versions make room for the next. From here to its publication the pool has none that can be
+ * restored, and says so: an empty list, or one of damaged versions, but numbers in use. */
+static int give_up_versions(struct pool *p)
+{
+        struct version *keep[MAX_VERSIONS];
+        uint32_t kept = choose_kept(p, 0, keep);
+        struct superblock s = p->super;
+        if (kept == p->version_count)
+                return 0;
+        s.generation++;
+        list_kept(p, keep, kept, &s);
+        int rc = write_superblock(p, &s);
+        if (rc) {
+                /* Which list the medium holds is unknown; the old versions are untouched. A
+                 * generation that may be on the medium is not used again. */
+                p->doubtful = true;
+                p->super.generation = s.generation;
+                return err_set(rc, "write of the superblock of pool '%s': %s", p->label,
+                               code_text(rc));
+        }
+        p->given_up = p->versions[p->version_count - 1]->number;
+        adopt(p, &s, keep, kept);
+        return 0;
+}
+
 static int flip(struct draft *d)
 {
         struct pool *p = d->p;
         struct version *keep[MAX_VERSIONS];
-        uint32_t kept = choose_kept(p, keep);
+        uint32_t kept = choose_kept(p, p->options.versions - 1, keep);
         d->v->time_ns = plat->wall_ns();
         struct superblock s = p->super;
         s.generation++;
         s.next_version = d->v->number + 1;
         s.pool_bytes = p->media->bytes;
-        s.version_count = kept + 1;
-        s.held_bytes = 0;
-        for (uint32_t i = 0; i < kept; i++) {
-                const struct version *v = keep[i];
-                s.versions[i] = entry_of(v);
-                if (!v->unreadable)
-                        continue;
-                /* Its entry stays legal, also when the file was cut off before its manifest. */
-                s.pool_bytes = max_u64(
-                        s.pool_bytes, align_up(v->manifest.offset + v->manifest_bytes, SLOT_BYTES));
-                s.held_bytes = p->held_bytes;
-        }
-        s.versions[kept] = entry_of(d->v);
+        keep[kept++] = d->v;
+        list_kept(p, keep, kept, &s);
         int rc = write_superblock(p, &s);
         if (rc) {
                 /* Old or new list: nobody knows which one the medium holds. Keep both alive
@@ -339,7 +351,7 @@ static int flip(struct draft *d)
                 return err_set(rc, "write of the superblock of pool '%s': %s", p->label,
                                code_text(rc));
         }
-        adopt(p, &s, d->v, keep, kept);
+        adopt(p, &s, keep, kept);
         d->v = NULL;
         return 0;
 }

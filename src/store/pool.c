@@ -395,9 +395,9 @@ int pool_close(struct pool **pool)
         if (!p)
                 return 0;
         draft_abort(&p->draft);
-        /* A version that was reported as failed should not appear after all; if this fails too, it
-         * may. */
-        if (p->limbo && !p->media->lost)
+        /* A version that was reported as failed should not appear after all, nor one be gone that
+         * was not replaced; if this fails too, it may. */
+        if ((p->limbo || p->doubtful) && !p->media->lost)
                 (void)pool_settle(p);
         if (p->media)
                 plat_forget_descriptors(p->media->fd, p->media->io_fd);

@@ -213,6 +213,7 @@ struct pool {
         /* Listed by a superblock write whose fate is unknown: its slots stay taken until that
          * superblock has been written again (draft.c, settle). */
         struct version *limbo;
+        bool doubtful; /* a list without the old versions may be on the medium: likewise */
         struct space space;
         struct leaf *spare[LEAF_CLASSES]; /* for the next draft */
         uint64_t spare_count[LEAF_CLASSES];
