@@ -43,7 +43,8 @@ enum belay_code {
                 -1001,            /* this checkpoint; earlier versions and the program are intact */
         BELAY_E_LEVEL = -1002,    /* a storage level; the version exists at the other levels      */
         BELAY_E_TRACKING = -1003, /* change tracking; the next checkpoint copies everything       */
-        BELAY_E_BROKEN = -1004,   /* the context: close it; published versions are intact         */
+        BELAY_E_BROKEN = -1004,   /* the context: close it; published versions are intact, unless
+                                     the pool was deleted                                         */
         BELAY_E_DATA = -1005,     /* stored data is damaged and no intact version could be placed */
         BELAY_E_MISMATCH = -1006, /* nothing: restart refused, regions differ (see the report)    */
         BELAY_E_FORMAT = -1007    /* nothing: the file is no pool, or of a newer format           */
@@ -165,8 +166,10 @@ void *belay_ptr(struct belay *b, const char *name);
  * durable. The program must not change region memory, nor its protection, during the call; from its
  * return on it may. A call that comes before the version before is published waits for that one. On
  * BELAY_E_CHECKPOINT the earlier versions are intact and the new one does not exist (if the very
- * last write failed and the disk keeps failing, it may exist after all; then it is complete). One
- * thread at a time.
+ * last write failed and the disk keeps failing, it may exist after all; then it is complete). A
+ * pool that somebody deletes, replaces or renames while it is in use is noticed here: deleted gives
+ * BELAY_E_BROKEN, and a new pool after belay_close and belay_open; renamed gives BELAY_E_CHECKPOINT
+ * until it has its name back. One thread at a time.
  *
  * Writes that page tracking cannot see: those of devices and other processes (RDMA, io_uring into
  * registered buffers, a second mapping of the same pages). A region that is written so must be
@@ -242,10 +245,10 @@ uint64_t belay_version(const struct belay *b);
 /* Brings the newest intact version back into the registered regions. 1: done. 0: the pool has no
  * version. A damaged version is passed over with a warning and the next older one is taken; so is
  * one that is lost because the list that named it is damaged (a warning of belay_open names it, and
- * its number is not used again). The regions must agree with the version in name, type and shape, else BELAY_E_MISMATCH. Memory is
- * untouched unless 1, BELAY_E_DATA or BELAY_E_BROKEN is returned; after these errors the content of
- * the regions is undefined (the option `verify_first` excludes that at the price of reading twice).
- * One thread at a time. */
+ * its number is not used again). The regions must agree with the version in name, type and shape,
+ * else BELAY_E_MISMATCH. Memory is untouched unless 1, BELAY_E_DATA or BELAY_E_BROKEN is returned;
+ * after these errors the content of the regions is undefined (the option `verify_first` excludes
+ * that at the price of reading twice). One thread at a time. */
 int belay_restart(struct belay *b);
 /* The same for one version (0: the newest) with BELAY_ALLOW_ and BELAY_RESIZE flags. */
 int belay_restart_version(struct belay *b, uint64_t version, uint32_t flags);

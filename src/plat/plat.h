@@ -27,6 +27,7 @@ struct plat_stat {
 typedef unsigned long plat_thread; /* a pthread_t */
 struct plat_ring;                  /* an io_uring */
 enum plat_io { PLAT_READ, PLAT_WRITE };
+enum plat_where { PLAT_HERE, PLAT_ANOTHER, PLAT_NOTHING, PLAT_DELETED };
 
 /* How bytes get into persistent memory; from libpmem2. */
 struct plat_pmem {
@@ -54,6 +55,9 @@ struct plat_calls {
         int (*openat)(int dir, const char *name, int flags, unsigned mode);
         int (*close)(int fd);
         int (*fstat)(int fd, struct plat_stat *out);
+        /* Is an open file still under its name, and how long is it? PLAT_HERE; PLAT_ANOTHER:
+         * another file is; PLAT_NOTHING: none is; PLAT_DELETED: it has no name at all any more. */
+        int (*where)(int fd, int dir, const char *name, uint64_t *bytes);
         int (*ftruncate)(int fd, uint64_t bytes);
         int (*fallocate)(int fd, uint64_t offset, uint64_t bytes);
         int64_t (*pread)(int fd, void *buf, size_t bytes, uint64_t offset);

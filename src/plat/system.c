@@ -99,6 +99,20 @@ static int sys_fstat(int fd, struct plat_stat *out)
         return 0;
 }
 
+static int sys_where(int fd, int dir, const char *name, uint64_t *bytes)
+{
+        struct stat own;
+        struct stat named;
+        if (fstat(fd, &own) < 0)
+                return -errno;
+        *bytes = (uint64_t)own.st_size;
+        if (own.st_nlink == 0)
+                return PLAT_DELETED;
+        if (fstatat(dir, name, &named, AT_SYMLINK_NOFOLLOW) < 0)
+                return errno == ENOENT ? PLAT_NOTHING : -errno;
+        return own.st_dev == named.st_dev && own.st_ino == named.st_ino ? PLAT_HERE : PLAT_ANOTHER;
+}
+
 static int sys_ftruncate(int fd, uint64_t bytes)
 {
         return result(ftruncate(fd, (off_t)bytes));
@@ -410,6 +424,7 @@ const struct plat_calls plat_system = {
         .openat = sys_openat,
         .close = sys_close,
         .fstat = sys_fstat,
+        .where = sys_where,
         .ftruncate = sys_ftruncate,
         .fallocate = sys_fallocate,
         .pread = sys_pread,

@@ -59,20 +59,6 @@ int pool_settle(struct pool *p)
         return 0;
 }
 
-/* A file may end within a slot: cut off, or left so by a crash during growth. What lies in that
- * slot counts, and pool bytes are whole slots, so the slot is completed before a superblock speaks
- * of it. */
-static int complete_last_slot(struct pool *p)
-{
-        uint64_t bytes = align_up(p->media->bytes, SLOT_BYTES);
-        if (bytes == p->media->bytes)
-                return 0;
-        int rc = bytes > plat->file_limit() ? -EFBIG : p->media->ops->grow(p->media, bytes);
-        return rc ? err_set(rc, "pool '%s' cannot be filled up to %llu bytes: %s", p->label,
-                            (unsigned long long)bytes, code_text(rc))
-                  : 0;
-}
-
 static int give_up_versions(struct pool *p);
 
 int draft_begin(struct pool *p, struct draft **out)
@@ -87,9 +73,9 @@ int draft_begin(struct pool *p, struct draft **out)
          * add one each. */
         if (p->super.generation >= UINT64_MAX - 1 || p->super.next_version == UINT64_MAX)
                 return err_set(-EOVERFLOW, "pool '%s' has no version numbers left", p->label);
-        int rc = pool_settle(p);
+        int rc = pool_present(p);
         if (rc == 0)
-                rc = complete_last_slot(p);
+                rc = pool_settle(p);
         if (rc == 0 && p->options.replace && p->version_count)
                 rc = give_up_versions(p);
         if (rc)
@@ -376,6 +362,8 @@ static int publish(struct draft *d)
         d->result.drain_ns = drained - start;
         d->result.wait_ns = p->writer.wait_ns;
         d->result.submit_ns = p->writer.submit_ns;
+        if (rc == 0)
+                rc = pool_unharmed(p);
         if (rc)
                 return rc;
         plat_point("pool.barrier_data");

@@ -353,8 +353,10 @@ static int open_at(struct pool *p, const struct place *at)
                         rc = err_set(rc, "flush of the directory of pool '%s': %s", p->label,
                                      code_text(rc));
         }
-        if (rc == 0 && !p->options.readonly)
+        if (rc == 0 && !p->options.readonly) {
                 plat_close_in_children(p->media->fd, p->media->io_fd);
+                plat_close_in_children(p->place.dir, p->place.dir);
+        }
         return rc;
 }
 
@@ -374,9 +376,13 @@ int pool_open(const struct pool_options *o, struct pool **out)
         p->options = *o;
         p->options.path = p->path;
         p->budget = o->budget;
-        rc = open_at(p, &at);
+        p->place = (struct place){at.dir, p->path + (at.name - o->path)};
+        rc = open_at(p, &p->place);
         p->options.probes = NULL;
-        (void)plat->close(at.dir);
+        if (o->readonly) {
+                (void)plat->close(p->place.dir);
+                p->place.dir = -1;
+        }
         if (rc) {
                 struct err_kept kept;
                 err_keep(&kept);
@@ -401,6 +407,10 @@ int pool_close(struct pool **pool)
                 (void)pool_settle(p);
         if (p->media)
                 plat_forget_descriptors(p->media->fd, p->media->io_fd);
+        if (p->place.dir >= 0) {
+                plat_forget_descriptors(p->place.dir, p->place.dir);
+                (void)plat->close(p->place.dir);
+        }
         while (p->version_count)
                 version_delete(p, p->versions[--p->version_count]);
         version_delete(p, p->limbo);

@@ -87,20 +87,6 @@ static int write_first(int fd)
         return rc ? rc : plat->fsync(fd);
 }
 
-/* Is the file under this name the one that fd is? */
-static bool still_named(int dir, const char *name, int fd)
-{
-        struct plat_stat a;
-        struct plat_stat b;
-        int again = plat->openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
-        if (again < 0)
-                return false;
-        bool same = plat->fstat(fd, &a) == 0 && plat->fstat(again, &b) == 0 &&
-                    a.device == b.device && a.inode == b.inode;
-        (void)plat->close(again);
-        return same;
-}
-
 /* A private file under a name derived from the pool's, so that a creation cut short leaves at most
  * one file, which the next creation removes. Returns the descriptor, locked. */
 static int open_fresh(int dir, const char *temporary)
@@ -110,7 +96,8 @@ static int open_fresh(int dir, const char *temporary)
                                       O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
                 if (fd >= 0) {
                         int rc = plat->flock(fd);
-                        if (rc == 0 && still_named(dir, temporary, fd))
+                        uint64_t bytes;
+                        if (rc == 0 && plat->where(fd, dir, temporary, &bytes) == PLAT_HERE)
                                 return fd;
                         (void)plat->close(fd);
                         if (rc && rc != -EWOULDBLOCK)

@@ -189,12 +189,22 @@ int pool_file_open_direct(const struct place *at, const struct media *m,
 int pool_file_check(const char *label, const struct plat_stat *st, bool readonly);
 int pool_file_lock(const char *label, int fd);
 
+/* ---- presence: is the file still what it was?
+ * --------------------------------------------------------- */
+
+/* Before a version is begun: the file is under its name and has its full length again, if somebody
+ * cut it off. */
+int pool_present(struct pool *p);
+/* Before a version is published: it still is, and nobody has. */
+int pool_unharmed(const struct pool *p);
+
 /* ---- pool
  * --------------------------------------------------------------------------------------------- */
 
 struct pool {
         char path[4096];
-        char label[200]; /* the path as messages show it: the end of a long one */
+        struct place place; /* where it was opened for writing; dir < 0: for reading */
+        char label[200];    /* the path as messages show it: the end of a long one */
         struct pool_options options;
         struct budget *budget;
         struct media *media;

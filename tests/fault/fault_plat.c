@@ -17,6 +17,7 @@ static const struct {
                            {"EACCES", -EACCES, false, false, false}}},
         [FAULT_CLOSE] = {"close", 1, {{"EIO", -EIO, false, false, false}}},
         [FAULT_FSTAT] = {"fstat", 1, {{"EIO", -EIO, false, false, false}}},
+        [FAULT_WHERE] = {"where", 1, {{"EIO", -EIO, false, false, false}}},
         [FAULT_FTRUNCATE] = {"ftruncate",
                              2,
                              {{"EIO", -EIO, false, false, false},
@@ -137,6 +138,12 @@ static int faulty_fstat(int fd, struct plat_stat *out)
 {
         const struct fault_way *way = next_call(FAULT_FSTAT);
         return way ? way->code : base->fstat(fd, out);
+}
+
+static int faulty_where(int fd, int dir, const char *name, uint64_t *bytes)
+{
+        const struct fault_way *way = next_call(FAULT_WHERE);
+        return way ? way->code : base->where(fd, dir, name, bytes);
 }
 
 static int faulty_ftruncate(int fd, uint64_t bytes)
@@ -269,6 +276,7 @@ void fault_watch(const struct plat_calls *over)
         faulty.openat = faulty_openat;
         faulty.close = faulty_close;
         faulty.fstat = faulty_fstat;
+        faulty.where = faulty_where;
         faulty.ftruncate = faulty_ftruncate;
         faulty.fallocate = faulty_fallocate;
         faulty.pread = faulty_pread;

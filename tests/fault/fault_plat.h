@@ -17,6 +17,7 @@ enum fault_call {
         FAULT_OPENAT,
         FAULT_CLOSE,
         FAULT_FSTAT,
+        FAULT_WHERE,
         FAULT_FTRUNCATE,
         FAULT_FALLOCATE,
         FAULT_PREAD,
