@@ -169,7 +169,8 @@ void *belay_ptr(struct belay *b, const char *name);
  * last write failed and the disk keeps failing, it may exist after all; then it is complete). A
  * pool that somebody deletes, replaces or renames while it is in use is noticed here: deleted gives
  * BELAY_E_BROKEN, and a new pool after belay_close and belay_open; renamed gives BELAY_E_CHECKPOINT
- * until it has its name back. One thread at a time.
+ * until it has its name back. A pool that somebody cuts off costs the version being written and
+ * those that reached behind its end; the next one is complete. One thread at a time.
  *
  * Writes that page tracking cannot see: those of devices and other processes (RDMA, io_uring into
  * registered buffers, a second mapping of the same pages). A region that is written so must be

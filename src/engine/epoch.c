@@ -111,7 +111,8 @@ static int fail_text(int rc)
 {
         if (rc == BELAY_E_BROKEN)
                 return rc;
-        return err_wrap(BELAY_E_CHECKPOINT, "no version was published, earlier ones are intact");
+        return err_wrap(BELAY_E_CHECKPOINT, "no version was published%s",
+                        rc == BELAY_E_DATA ? "" : ", earlier ones are intact");
 }
 
 int epoch_commit(struct engine *e)

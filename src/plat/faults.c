@@ -12,11 +12,17 @@
  * The chain is read and written under a lock that is held for a copy or a system call, with all
  * signals blocked: no handler runs in the thread that holds it.
  *
+ * A thread that is storing into a mapped file says where (faults_guard). If the kernel has no page
+ * for that place, because the file was cut off or its medium fails, the rest of the range becomes
+ * memory of this process: the store goes on into it, and whoever stored learns that it is lost. No
+ * jump out of the handler is needed, whatever code it is that stores (libpmem2's, too).
+ *
  * Part of the signal zone. */
 #include "plat/plat.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -54,6 +60,38 @@ static void unlock_chain(const uint64_t *signals)
 {
         atomic_store(&lock, 0);
         (void)raw_call(SYS_rt_sigprocmask, SIG_SETMASK, (long)signals, 0, sizeof(*signals), 0, 0);
+}
+
+static _Thread_local volatile struct {
+        uintptr_t low, high; /* whole pages; 0, 0: nothing is guarded */
+        bool lost;
+} guarded __attribute__((tls_model("initial-exec")));
+
+void faults_guard(const void *p, uint64_t bytes)
+{
+        guarded.lost = false;
+        guarded.low = (uintptr_t)p - (uintptr_t)p % PLAT_PAGE;
+        guarded.high = align_up((uintptr_t)p + bytes, PLAT_PAGE);
+        atomic_signal_fence(memory_order_seq_cst);
+}
+
+bool faults_unguard(void)
+{
+        atomic_signal_fence(memory_order_seq_cst);
+        guarded.low = guarded.high = 0;
+        return guarded.lost;
+}
+
+/* The file has nothing behind the first page that is missing, so all of the rest is replaced. */
+static bool lose_store(uintptr_t address)
+{
+        uintptr_t page = address - address % PLAT_PAGE;
+        if (page < guarded.low || page >= guarded.high)
+                return false;
+        long at = raw_call(SYS_mmap, (long)page, (long)(guarded.high - page),
+                           PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        guarded.lost = true;
+        return at == (long)page;
 }
 
 /* The default action of a fault happens when the instruction is repeated; a signal that somebody
@@ -98,7 +136,9 @@ static void on_fault(unsigned entry, int number, siginfo_t *info, void *context)
         /* SEGV_ACCERR: protection; SIGBUS with BUS_ADRERR: userfaultfd. Others are not about a
          * write to our pages. */
         bool possible = info->si_code == (bus ? BUS_ADRERR : SEGV_ACCERR);
-        if (possible && atomic_load(&resolve)((uintptr_t)info->si_addr, bus)) {
+        bool (*fn)(uintptr_t address, bool bus) = atomic_load(&resolve);
+        if ((bus && info->si_code > 0 && lose_store((uintptr_t)info->si_addr)) ||
+            (possible && fn && fn((uintptr_t)info->si_addr, bus))) {
                 errno = kept;
                 return;
         }
@@ -193,6 +233,11 @@ int faults_catch(bool (*fn)(uintptr_t address, bool bus))
         atomic_store(&resolve, fn);
         int rc = install(SIGSEGV);
         return rc ? rc : install(SIGBUS);
+}
+
+int faults_catch_lost(void)
+{
+        return install(SIGBUS);
 }
 
 /* An action of ours that the program got hold of in some other way is not put behind itself. */

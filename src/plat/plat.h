@@ -226,6 +226,13 @@ long raw_unprotect(int uffd, uintptr_t p, uint64_t bytes);
  * holds a lock.
  */
 int faults_catch(bool (*resolve)(uintptr_t address, bool bus));
+/* Between the two calls, stores of this thread to [p, p + bytes), a mapped file, do not end the
+ * program where the file has no page; unguard is true if there were any: what was stored is lost
+ * then, and the mapping shows memory of this process there. Needs faults_catch_lost, repeated now
+ * and then as above; any thread. */
+void faults_guard(const void *p, uint64_t bytes);
+bool faults_unguard(void);
+int faults_catch_lost(void);
 /* sigaction() for SIGSEGV and SIGBUS as the program means it: about what comes after `resolve`.
  * Thread-safe, and safe in a signal handler. */
 struct sigaction;

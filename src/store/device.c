@@ -33,8 +33,10 @@ int device_open(struct pool *p)
                 rc = plat->ftruncate(fd, PLAT_PAGE);
         if (rc == 0)
                 rc = plat->mmap(fd, PLAT_PAGE, &map);
-        if (rc == 0)
+        if (rc == 0) {
                 p->device = map;
+                (void)faults_catch_lost();
+        }
         if (fd >= 0)
                 (void)plat->close(fd);
         return rc ? err_set(rc, "option device_rate: '%s' cannot be shared: %s", path,
@@ -51,6 +53,8 @@ void device_close(struct pool *p)
 
 uint64_t device_book(struct pool *p, uint64_t bytes)
 {
+        /* If somebody cuts the file off, this process has a clock of its own from then on. */
+        faults_guard(p->device, sizeof(*p->device));
         uint64_t needed = bytes * UINT64_C(1000000000) / p->options.device_rate;
         uint64_t before = atomic_load(&p->device->free_ns);
         uint64_t after;
@@ -59,5 +63,6 @@ uint64_t device_book(struct pool *p, uint64_t bytes)
                 bool ahead = before > now && before < now + FAR_NS;
                 after = (ahead ? before : now) + needed;
         } while (!atomic_compare_exchange_weak(&p->device->free_ns, &before, after));
+        (void)faults_unguard();
         return after;
 }

@@ -48,7 +48,7 @@ int pool_settle(struct pool *p)
         int rc = write_superblock(p, &s);
         if (rc)
                 return err_set(rc, "write of the superblock of pool '%s': %s", p->label,
-                               code_text(rc));
+                               media_text(rc));
         p->super = s;
         p->super_at = 1 - p->super_at;
         p->super_state[p->super_at][0] = '\0';
@@ -306,7 +306,7 @@ static int give_up_versions(struct pool *p)
                 p->doubtful = true;
                 p->super.generation = s.generation;
                 return err_set(rc, "write of the superblock of pool '%s': %s", p->label,
-                               code_text(rc));
+                               media_text(rc));
         }
         p->given_up = p->versions[p->version_count - 1]->number;
         adopt(p, &s, keep, kept);
@@ -335,7 +335,7 @@ static int flip(struct draft *d)
                 p->super.next_version = s.next_version;
                 p->super.generation = s.generation;
                 return err_set(rc, "write of the superblock of pool '%s': %s", p->label,
-                               code_text(rc));
+                               media_text(rc));
         }
         adopt(p, &s, keep, kept);
         d->v = NULL;

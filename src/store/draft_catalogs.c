@@ -252,7 +252,7 @@ static int object_end(struct pool *p, struct object *o, const char *what)
                 rc = media_write_now(p->media, o->buf, whole, o->offset);
                 if (rc)
                         rc = err_set(rc, "write of %s to pool '%s': %s", what, p->label,
-                                     code_text(rc));
+                                     media_text(rc));
         }
         p->writer.written += whole;
         budget_free(p->budget, o->buf);

@@ -48,6 +48,7 @@ struct laying {
         uint32_t region;
         uint8_t *to;
         uint32_t *maps; /* of this restart, so far */
+        uint64_t end;   /* of the file: a page behind it would be a fault */
 };
 
 /* Maps whole pages from the start of the run, or fresh ones for zeros; returns how many blocks that
@@ -63,8 +64,8 @@ static int map_run(struct laying *l, uint64_t first, uint64_t count, uint64_t *m
         uint64_t bytes = (count - last) * size;
         *mapped = 0;
         bytes -= bytes % PLAT_PAGE;
-        if (bytes < LEAST_RUN || *l->maps >= MOST_MAPS || offset % PLAT_PAGE ||
-            (uintptr_t)to % PLAT_PAGE)
+        if (bytes < LEAST_RUN || *l->maps >= MOST_MAPS || (offset && offset + bytes > l->end) ||
+            offset % PLAT_PAGE || (uintptr_t)to % PLAT_PAGE)
                 return 0;
         int rc = plat->mmap_over(offset ? l->p->media->fd : -1, offset, to, bytes);
         if (rc == -ENOMEM) { /* the kernel has a limit, too */
@@ -105,6 +106,7 @@ static int make_hold(struct pool *p, const struct version *v, uint32_t region, s
                 return -ENOMEM;
         *h = (struct hold){p, v->number, v->regions[region]};
         h->r->users++;
+        p->holds++;
         *out = h;
         return 0;
 }
@@ -112,8 +114,12 @@ static int make_hold(struct pool *p, const struct version *v, uint32_t region, s
 int pool_map_region(struct pool *p, const struct version *v, uint32_t region, void *to,
                     uint32_t *maps, struct hold **out)
 {
-        struct laying l = {p, v, region, to, maps};
-        int rc = make_hold(p, v, region, out);
+        struct plat_stat st;
+        int rc = plat->fstat(p->media->fd, &st);
+        if (rc)
+                return err_set(rc, "pool '%s': %s", p->label, code_text(rc));
+        struct laying l = {p, v, region, to, maps, st.bytes};
+        rc = make_hold(p, v, region, out);
         if (rc)
                 return rc;
         rc = lay(&l);
@@ -129,6 +135,7 @@ void hold_release(struct hold **hold)
         if (!h)
                 return;
         region_release(h->p, h->r);
+        h->p->holds--;
         budget_free(h->p->budget, h);
 }
 

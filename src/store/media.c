@@ -15,6 +15,12 @@ int media_close_fds(struct media *m)
         return rc;
 }
 
+const char *media_text(int code)
+{
+        return code == BELAY_E_DATA ? "its file was cut off, or has no space or no medium behind it"
+                                    : code_text(code);
+}
+
 int media_fill(struct media *m, uint64_t from, uint64_t to)
 {
         static const uint8_t zero[16 * SLOT_BYTES];
@@ -28,11 +34,26 @@ int media_fill(struct media *m, uint64_t from, uint64_t to)
         return 0;
 }
 
+int media_look(struct media *m)
+{
+        struct plat_stat st;
+        int rc = plat->fstat(m->fd, &st);
+        if (rc || st.bytes >= m->bytes)
+                return rc;
+        m->least = min_u64(m->least, st.bytes);
+        return BELAY_E_DATA;
+}
+
 int media_extend(struct media *m, uint64_t bytes, bool fill)
 {
         if (bytes <= m->bytes) /* from an earlier growth that failed after this step */
                 return 0;
-        int rc = -EOPNOTSUPP;
+        /* What somebody cut off would come back as a hole in the middle, and nobody would notice.
+         */
+        int rc = media_look(m);
+        if (rc)
+                return rc;
+        rc = -EOPNOTSUPP;
         if (m->reserve)
                 rc = plat->fallocate(m->fd, m->bytes, bytes - m->bytes);
         if (rc == -EOPNOTSUPP || rc == -ENOSYS) {

@@ -3,7 +3,9 @@
  *
  * Writes are stores. Every byte of the mapping is backed before it is stored to (media_extend), so
  * a full file system is an error and not a fault. Reads go through the file: the kernel reports an
- * I/O error there as a result, where a load would be a fault.
+ * I/O error there as a result, where a load would be a fault. A store for which the file has no
+ * page after all, because somebody cut it off, is a failed write (faults_guard); the mapping is
+ * made anew before the next version.
  *
  * Persistent memory
  *  1. A write is durable when it returns: copied, flushed and drained by the thread that stores. A
@@ -24,6 +26,7 @@ struct mapped_media {
         uint64_t map_bytes;
         bool persistent; /* memory, reached by pmem                          */
         bool unsynced;   /* the file has changed otherwise than by the mapping */
+        bool patched;    /* a part of the mapping is not the file any more     */
         struct plat_pmem pmem;
         bool active[TRANSFERS];
         int result[TRANSFERS];
@@ -35,14 +38,21 @@ static int mapped_write(struct media *m, const void *from, uint32_t bytes, uint6
         struct mapped_media *d = (struct mapped_media *)m;
         if (offset > d->map_bytes || bytes > d->map_bytes - offset)
                 return -EINVAL;
+        faults_guard(d->map + offset, bytes);
         if (d->persistent) {
                 plat->pmem_store(&d->pmem, d->map + offset, from, bytes);
                 plat->pmem_drain(&d->pmem);
         } else {
                 plat->store(d->map + offset, from, bytes);
         }
+        if (faults_unguard()) {
+                int rc = media_look(m);
+                if (rc && rc != BELAY_E_DATA)
+                        m->least = 0; /* nobody knows */
+                d->patched = true;
+        }
         d->active[tag] = true;
-        d->result[tag] = 0;
+        d->result[tag] = d->patched ? BELAY_E_DATA : 0;
         return 0;
 }
 
@@ -68,15 +78,26 @@ static int mapped_wait(struct media *m, uint32_t *tag, int *result)
         return -ENOENT;
 }
 
+/* A mapping in pieces, one of them not the file's, cannot be enlarged: it is made anew. */
 static int remap(struct mapped_media *d, uint64_t bytes)
 {
         void *map;
-        int rc = d->map ? plat->mremap(d->map, d->map_bytes, bytes, &map)
-                        : plat->mmap(d->m.fd, bytes, &map);
+        int rc = 0;
+        if (d->map && !d->patched) {
+                rc = plat->mremap(d->map, d->map_bytes, bytes, &map);
+        } else {
+                if (d->map)
+                        (void)plat->munmap(d->map, d->map_bytes);
+                d->map = NULL;
+                d->map_bytes = 0;
+                rc = d->persistent ? plat->pmem_map(d->m.fd, bytes, &d->pmem, &map)
+                                   : plat->mmap(d->m.fd, bytes, &map);
+        }
         if (rc)
                 return rc;
         d->map = map;
         d->map_bytes = bytes;
+        d->patched = false;
         return 0;
 }
 
@@ -106,6 +127,13 @@ static int mapped_grow(struct media *m, uint64_t bytes)
         if (rc == 0 && d->persistent)
                 rc = mapped_barrier(m);
         return rc ? rc : remap(d, m->bytes);
+}
+
+static int mapped_ready(struct media *m)
+{
+        struct mapped_media *d = (struct mapped_media *)m;
+        (void)faults_catch_lost(); /* without it, a file that is cut off ends the program */
+        return d->patched ? remap(d, m->bytes) : 0;
 }
 
 static int mapped_close(struct media *m)
@@ -146,6 +174,7 @@ static const struct media_ops mapped_ops = {
         .write = mapped_write,
         .read = mapped_read,
         .wait = mapped_wait,
+        .ready = mapped_ready,
         .back = mapped_back,
         .grow = mapped_grow,
         .barrier = mapped_barrier,

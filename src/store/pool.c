@@ -13,6 +13,7 @@ static int open_media(struct pool *p, const struct place *at, int fd, const stru
         const struct pool_options *o = &p->options;
         struct media m = {
                 .budget = p->budget, .fd = fd, .io_fd = fd, .bytes = st->bytes, .align = 1};
+        m.least = UINT64_MAX;
         m.reserve = !o->probes || probe_has(o->probes, PROBE_FALLOCATE);
         bool pmem = st->dax && (!o->probes || probe_has(o->probes, PROBE_PMEM));
         bool mapped =

@@ -1,15 +1,23 @@
-/* presence.c: a pool is a file, and other programs can delete, rename or replace it while it is in
- * use.
+/* presence.c: a pool is a file, and other programs can delete, rename, replace or cut it off while
+ * it is in use.
  *
- * What is published then goes into a file that no restart will find. So each version asks twice
- * whether the open file is the one under its name: before it is begun, so that the program learns
- * of it from the call and no old version is given up for it, and before it is published. Between
- * that and the superblock the file may still go; the next version says so.
- *
+ * Deleted, renamed, replaced: what is published then goes into a file that no restart will find. So
+ * each version asks twice whether the open file is the one under its name: before it is begun, so
+ * that the program learns of it from the call and no old version is given up for it, and before it
+ * is published. Between that and the superblock the file may still go; the next version says so.
  * The name is looked up in the directory that was open when the pool was: a program may change its
- * working directory, and a directory that is renamed takes its pool along. */
+ * working directory, and a directory that is renamed takes its pool along.
+ *
+ * Cut off: a version that was being written then fails. Before the next one is begun, the file gets
+ * its length back, and versions that may have reached behind its end are marked damaged, in the
+ * superblock too, so that nothing is shared with them. Regions that still show pages of the pool
+ * would be given zeros by that: then the context is broken instead.
+ *
+ * Not noticed: a file that is cut off while a version is written to it as a file, if a later write
+ * of the same version makes it as long as before. A restart finds that damaged. */
 #include "store/store_int.h"
 #include <errno.h>
+#include <stdio.h>
 
 /* 0 also where nobody can tell (no access to the directory any more): the file is still there to be
  * written to. *bytes is its length as far as is known. */
@@ -31,6 +39,64 @@ static int find(const struct pool *p, uint64_t *bytes)
         return 0;
 }
 
+static uint64_t end_of(uint64_t offset, uint64_t bytes, uint64_t end)
+{
+        return max_u64(end, offset + bytes);
+}
+
+static uint64_t leaf_end(const struct leaf *l, uint64_t end)
+{
+        end = end_of(l->ref.offset, leaf_length(l->count), end);
+        for (uint32_t k = 0; k < l->count; k++)
+                if (l->entries[k].offset)
+                        end = end_of(l->entries[k].offset, leaf_block_bytes(l, k), end);
+        return end;
+}
+
+/* Where the objects of a version end. */
+static uint64_t version_end(const struct version *v)
+{
+        uint64_t end = end_of(v->manifest.offset, v->manifest_bytes, 0);
+        for (uint32_t i = 0; i < v->catalog_count; i++)
+                end = end_of(v->catalogs[i]->place.ref.offset, v->catalogs[i]->place.bytes, end);
+        for (uint32_t i = 0; i < v->region_count; i++)
+                for (uint64_t j = 0; j < region_leaves(&v->regions[i]->desc); j++)
+                        end = leaf_end(v->regions[i]->leaves[j], end);
+        return end;
+}
+
+/* The file has only so many bytes left, and what lay behind `sure` may be lost. */
+static int mend(struct pool *p, uint64_t bytes, uint64_t sure)
+{
+        struct media *m = p->media;
+        uint64_t whole = m->bytes;
+        char text[80];
+        if (p->holds)
+                return err_set(BELAY_E_BROKEN,
+                               "pool '%s' was cut off by another program to %llu bytes, while "
+                               "regions show its pages (option restart = lazy): what they have "
+                               "not been written since is lost; restart from a pool that is whole",
+                               p->label, (unsigned long long)sure);
+        snprintf(text, sizeof(text), "the file was cut off to %llu bytes or less while in use",
+                 (unsigned long long)sure);
+        log_emit(BELAY_LOG_WARN, "pool '%s' had %llu bytes: %s", p->label,
+                 (unsigned long long)whole, text);
+        for (uint32_t i = 0; i < p->version_count; i++) {
+                if (version_usable(p->versions[i]) && version_end(p->versions[i]) > sure)
+                        pool_mark_damaged(p, p->versions[i], text);
+                p->super.versions[i].flags = p->versions[i]->flags;
+        }
+        p->doubtful = true; /* what is cut off is zeros from now on: the list says so first */
+        m->bytes = min_u64(bytes, whole);
+        int rc = whole > plat->file_limit() ? -EFBIG : m->ops->grow(m, whole);
+        m->bytes = whole; /* if that failed, it is tried again before the next version */
+        if (rc)
+                return err_set(rc, "pool '%s' was cut off and cannot get its %llu bytes back: %s",
+                               p->label, (unsigned long long)whole, media_text(rc));
+        m->least = UINT64_MAX;
+        return 0;
+}
+
 /* A file may end within a slot: cut off, or left so by a crash during growth. What lies in that
  * slot counts, and pool bytes are whole slots, so the slot is completed before a superblock speaks
  * of it. */
@@ -47,13 +113,35 @@ static int complete_last_slot(struct pool *p)
 
 int pool_present(struct pool *p)
 {
+        struct media *m = p->media;
         uint64_t bytes;
         int rc = find(p, &bytes);
+        uint64_t sure = min_u64(bytes, m->least);
+        /* A version that was given up may have been written beyond the cut, and a file grows by
+         * that; a mapping does not. */
+        if (sure < m->bytes && p->writing && !pool_is_mapped(p))
+                sure = 0;
+        if (rc == 0 && sure < m->bytes)
+                rc = mend(p, bytes, sure);
+        if (rc == 0 && m->ops->ready) {
+                rc = m->ops->ready(m);
+                if (rc)
+                        rc = err_set(rc, "pool '%s' cannot be written: %s", p->label,
+                                     code_text(rc));
+        }
+        p->writing = true;
         return rc ? rc : complete_last_slot(p);
 }
 
-int pool_unharmed(const struct pool *p)
+int pool_unharmed(struct pool *p)
 {
         uint64_t bytes;
-        return find(p, &bytes);
+        int rc = find(p, &bytes);
+        if (rc == 0 && bytes < p->media->bytes)
+                return err_set(BELAY_E_DATA,
+                               "pool '%s' was cut off by another program to %llu bytes or less "
+                               "while the version was written",
+                               p->label, (unsigned long long)bytes);
+        p->writing = rc != 0;
+        return rc;
 }

@@ -24,6 +24,9 @@ struct media_ops {
         /* Waits for any one transfer and gives its result; -ENOENT if none is in flight. A negative
          * return means that the state of the transfers is unknown. */
         int (*wait)(struct media *m, uint32_t *tag, int *result);
+        /* Before the first write of a version, whatever became of those of the one before; may be
+         * NULL. */
+        int (*ready)(struct media *m);
         /* Gives every hole of the file a place, so that writing cannot fail for lack of space; may
          * be NULL. */
         int (*back)(struct media *m);
@@ -39,6 +42,7 @@ struct media {
         int fd;                /* lock, size, barrier            */
         int io_fd;             /* transfers; may be direct       */
         uint64_t bytes;        /* of the file                    */
+        uint64_t least;        /* to which it was seen cut off   */
         uint32_t align;        /* of offset, length and buffer   */
         uint32_t gather_bytes; /* write in pieces of this size   */
         bool reserve;          /* fallocate may be used          */
@@ -57,6 +61,10 @@ int media_extend(struct media *m, uint64_t bytes, bool fill);
 /* Writes zeros: the way to get space from a file system that cannot reserve it. */
 int media_fill(struct media *m, uint64_t from, uint64_t to);
 int media_close_fds(struct media *m);
+/* Notes how long the file is; BELAY_E_DATA if somebody cut it off. */
+int media_look(struct media *m);
+/* A few words for the result of a transfer. */
+const char *media_text(int code);
 /* A whole transfer at once, of any offset and length; for metadata. -ENODATA if the file ends
  * before. */
 int media_read_now(struct media *m, void *to, uint64_t bytes, uint64_t offset);
@@ -196,7 +204,7 @@ int pool_file_lock(const char *label, int fd);
  * cut it off. */
 int pool_present(struct pool *p);
 /* Before a version is published: it still is, and nobody has. */
-int pool_unharmed(const struct pool *p);
+int pool_unharmed(struct pool *p);
 
 /* ---- pool
  * --------------------------------------------------------------------------------------------- */
@@ -223,7 +231,9 @@ struct pool {
         /* Listed by a superblock write whose fate is unknown: its slots stay taken until that
          * superblock has been written again (draft.c, settle). */
         struct version *limbo;
-        bool doubtful; /* a list without the old versions may be on the medium: likewise */
+        bool doubtful;  /* a list without the old versions may be on the medium: likewise */
+        bool writing;   /* a version since somebody last saw that the file is whole */
+        uint32_t holds; /* regions that show pages of the pool (hold.c) */
         struct space space;
         struct leaf *spare[LEAF_CLASSES]; /* for the next draft */
         uint64_t spare_count[LEAF_CLASSES];

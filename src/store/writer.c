@@ -51,7 +51,7 @@ static int grow(struct pool *p, uint64_t slots)
         }
         if (rc)
                 return err_set(rc, "pool '%s' cannot grow by %llu bytes: %s", p->label,
-                               (unsigned long long)(slots * SLOT_BYTES), code_text(rc));
+                               (unsigned long long)(slots * SLOT_BYTES), media_text(rc));
         return space_extend(&p->space, want);
 }
 
@@ -133,7 +133,7 @@ static int reap(struct pool *p)
         w->chunks[w->chunk_of[tag] - 1].in_flight--;
         w->chunk_of[tag] = 0;
         if (result && !w->failed)
-                w->failed = err_set(result, "write to pool '%s': %s", p->label, code_text(result));
+                w->failed = err_set(result, "write to pool '%s': %s", p->label, media_text(result));
         return 0;
 }
 
@@ -210,7 +210,7 @@ static int write_extent(struct pool *p, uint64_t bytes)
         if (rc) {
                 w->chunk_of[tag] = 0;
                 c->in_flight--;
-                return err_set(rc, "write to pool '%s': %s", p->label, code_text(rc));
+                return err_set(rc, "write to pool '%s': %s", p->label, media_text(rc));
         }
         w->written += bytes;
         w->base += bytes;
