@@ -56,7 +56,8 @@ struct plat_calls {
         int (*close)(int fd);
         int (*fstat)(int fd, struct plat_stat *out);
         /* Is an open file still under its name, and how long is it? PLAT_HERE; PLAT_ANOTHER:
-         * another file is; PLAT_NOTHING: none is; PLAT_DELETED: it has no name at all any more. */
+         * another file is; PLAT_NOTHING: none is; PLAT_DELETED: it has no name at all any more.
+         * Without a name (NULL) only the last is looked for. */
         int (*where)(int fd, int dir, const char *name, uint64_t *bytes);
         int (*ftruncate)(int fd, uint64_t bytes);
         int (*fallocate)(int fd, uint64_t offset, uint64_t bytes);

@@ -108,6 +108,8 @@ static int sys_where(int fd, int dir, const char *name, uint64_t *bytes)
         *bytes = (uint64_t)own.st_size;
         if (own.st_nlink == 0)
                 return PLAT_DELETED;
+        if (!name)
+                return PLAT_HERE;
         if (fstatat(dir, name, &named, AT_SYMLINK_NOFOLLOW) < 0)
                 return errno == ENOENT ? PLAT_NOTHING : -errno;
         return own.st_dev == named.st_dev && own.st_ino == named.st_ino ? PLAT_HERE : PLAT_ANOTHER;

@@ -26,6 +26,7 @@ struct mapped_media {
         uint64_t map_bytes;
         bool persistent; /* memory, reached by pmem                          */
         bool unsynced;   /* the file has changed otherwise than by the mapping */
+        bool caught;     /* faults_catch_lost has been called                  */
         bool patched;    /* a part of the mapping is not the file any more     */
         struct plat_pmem pmem;
         bool active[TRANSFERS];
@@ -132,7 +133,10 @@ static int mapped_grow(struct media *m, uint64_t bytes)
 static int mapped_ready(struct media *m)
 {
         struct mapped_media *d = (struct mapped_media *)m;
-        (void)faults_catch_lost(); /* without it, a file that is cut off ends the program */
+        /* If that fails, a file that is cut off ends the program. Where the program's sigaction()
+         * comes to the library, once is enough. */
+        if (!d->caught || !plat_before_libc)
+                d->caught = faults_catch_lost() == 0;
         return d->patched ? remap(d, m->bytes) : 0;
 }
 

@@ -2,9 +2,11 @@
  * it is in use.
  *
  * Deleted, renamed, replaced: what is published then goes into a file that no restart will find. So
- * each version asks twice whether the open file is the one under its name: before it is begun, so
- * that the program learns of it from the call and no old version is given up for it, and before it
- * is published. Between that and the superblock the file may still go; the next version says so.
+ * each version asks before it is published whether the open file is the one under its name. Between
+ * that and the superblock the file may still go; the next version says so. When a version is begun
+ * it is only asked whether the file has a name at all, which costs less; but all of it if a version
+ * has found it missing, so that the program learns of it from the call, and if old versions would
+ * be given up (replace).
  * The name is looked up in the directory that was open when the pool was: a program may change its
  * working directory, and a directory that is renamed takes its pool along.
  *
@@ -21,16 +23,17 @@
 
 /* 0 also where nobody can tell (no access to the directory any more): the file is still there to be
  * written to. *bytes is its length as far as is known. */
-static int find(const struct pool *p, uint64_t *bytes)
+static int find(struct pool *p, bool named, uint64_t *bytes)
 {
         *bytes = UINT64_MAX;
-        int where = plat->where(p->media->fd, p->place.dir, p->place.name, bytes);
+        int where = plat->where(p->media->fd, p->place.dir, named ? p->place.name : NULL, bytes);
+        p->missing = where == PLAT_NOTHING || where == PLAT_ANOTHER;
         if (where == PLAT_DELETED)
                 return err_set(BELAY_E_BROKEN,
                                "pool '%s' was deleted while in use, and its versions with it; "
                                "close the context and open it again, that makes a new pool",
                                p->label);
-        if (where == PLAT_NOTHING || where == PLAT_ANOTHER)
+        if (p->missing)
                 return err_set(-ESTALE,
                                "pool '%s' was renamed while in use, %s under its name now: rename "
                                "it back, or close the context and open it again",
@@ -115,7 +118,7 @@ int pool_present(struct pool *p)
 {
         struct media *m = p->media;
         uint64_t bytes;
-        int rc = find(p, &bytes);
+        int rc = find(p, p->options.replace || p->missing, &bytes);
         uint64_t sure = min_u64(bytes, m->least);
         /* A version that was given up may have been written beyond the cut, and a file grows by
          * that; a mapping does not. */
@@ -136,7 +139,7 @@ int pool_present(struct pool *p)
 int pool_unharmed(struct pool *p)
 {
         uint64_t bytes;
-        int rc = find(p, &bytes);
+        int rc = find(p, true, &bytes);
         if (rc == 0 && bytes < p->media->bytes)
                 return err_set(BELAY_E_DATA,
                                "pool '%s' was cut off by another program to %llu bytes or less "

@@ -232,6 +232,7 @@ struct pool {
          * superblock has been written again (draft.c, settle). */
         struct version *limbo;
         bool doubtful;  /* a list without the old versions may be on the medium: likewise */
+        bool missing;   /* when somebody last looked, the file was not under its name */
         bool writing;   /* a version since somebody last saw that the file is whole */
         uint32_t holds; /* regions that show pages of the pool (hold.c) */
         struct space space;

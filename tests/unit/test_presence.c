@@ -65,11 +65,11 @@ static void deleted(void)
         CHECK_EQ(checkpoint(b, 1), 0);
         CHECK_EQ(unlink(path), 0);
         for (unsigned i = 0; i < 2; i++) {
-                CHECK_EQ(checkpoint(b, 2), BELAY_E_BROKEN);
+                CHECK_EQ(belay_checkpoint(b), BELAY_E_BROKEN);
                 CHECK_HAS(belay_error(), path);
                 CHECK_HAS(belay_error(), "was deleted");
         }
-        CHECK_EQ(data[5], UINT64_C(2) << 32 | 5);
+        CHECK_EQ(data[5], UINT64_C(1) << 32 | 5);
         check_content(b, 1); /* as long as it is open */
         CHECK_EQ(belay_close(&b), 0);
         b = open_pool();
@@ -87,6 +87,7 @@ static void renamed(const char *replace)
         CHECK_EQ(checkpoint(b, 2), BELAY_E_CHECKPOINT);
         CHECK_HAS(belay_error(), "was renamed");
         CHECK_HAS(belay_error(), "nothing is under its name");
+        CHECK_EQ(belay_checkpoint(b), BELAY_E_CHECKPOINT); /* now the call itself tells */
         check_content(b, 1);
         int fd = open(path, O_WRONLY | O_CREAT, 0600);
         CHECK(fd >= 0);
