@@ -50,10 +50,14 @@ static void fake_drain(const struct plat_pmem *pmem)
         undrained = 0;
 }
 
+static bool fail_syncs;
+
 static int watch_fdatasync(int fd)
 {
         struct plat_stat st;
         CHECK_EQ(plat_system.fstat(fd, &st), 0);
+        if (fail_syncs)
+                return -EIO;
         syncs++;
         synced_bytes = st.bytes;
         return 0;
@@ -141,6 +145,37 @@ static void test_no_barrier_without_growth(void)
         CHECK_EQ(unlink(path), 0);
 }
 
+/* A growth whose flush fails is not durable: each version tries again, and none is published before
+ * one has succeeded. Nothing is stored where the file is not durable. */
+static void test_failed_sync(void)
+{
+        watch(0);
+        struct belay *b = open_pool("");
+        for (unsigned i = 0; i < 4; i++)
+                checkpoint(b);
+        static uint64_t more[3][200000];
+        for (int fails = 1; fails <= 3; fails++) {
+                char name[] = {'m', (char)('0' + fails), '\0'};
+                uint64_t *p = more[fails - 1];
+                for (uint64_t i = 0; i < ARRAY_LEN(more[0]); i++)
+                        p[i] = i * (uint64_t)fails;
+                CHECK_EQ(belay_attach(b, name, BELAY_U64, ARRAY_LEN(more[0]), p), 0);
+                int settled = syncs;
+                fail_syncs = true;
+                for (int i = 0; i < fails; i++) {
+                        CHECK_EQ(belay_checkpoint(b), BELAY_E_CHECKPOINT);
+                        CHECK_HAS(belay_error(), "Input/output error");
+                }
+                CHECK_EQ(syncs, settled);
+                fail_syncs = false;
+                checkpoint(b);
+                CHECK(syncs > settled);
+                CHECK_EQ(early, 0);
+        }
+        CHECK_EQ(belay_close(&b), 0);
+        CHECK_EQ(unlink(path), 0);
+}
+
 static void read_back(void)
 {
         plat = &plat_system;
@@ -222,6 +257,7 @@ int main(void)
         CHECK_EQ(probe_check("", probes), 0); /* now: it tries fallocate */
         snprintf(path, sizeof(path), "%s/pool", test_dir());
         RUN(test_no_barrier_without_growth);
+        RUN(test_failed_sync);
         RUN(test_not_persistent);
         RUN(test_masked);
         RUN(test_without_libpmem2);
