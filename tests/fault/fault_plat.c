@@ -3,7 +3,9 @@
 #include "check.h"
 #include <errno.h>
 
-#define MAX_CALLS 65536
+#define MAX_CALLS    65536
+#define MAX_TAGS     64
+#define MAX_TRANSFER (1u << 20)
 
 static const struct {
         const char *name;
@@ -72,6 +74,7 @@ static bool armed;
 static uint64_t count, hits, live;
 static enum fault_call first_kind;
 static const struct fault_way *first;
+static bool gets_over; /* the first failure cut a transfer where it can go on */
 static uint8_t trace[MAX_CALLS];
 
 /* ---- which call fails ------------------------------------------------------------------------ */
@@ -100,6 +103,7 @@ static const struct fault_way *next_call(enum fault_call kind)
 /* As a file system would cut a transfer: at a page where there is more than one. */
 static uint64_t half_of(uint64_t bytes)
 {
+        gets_over |= hits == 1 && bytes >= 2 * PLAT_PAGE;
         return bytes >= 2 * PLAT_PAGE ? bytes / 2 / PLAT_PAGE * PLAT_PAGE : bytes / 2;
 }
 
@@ -235,11 +239,45 @@ static int faulty_ring_new(unsigned depth, struct plat_ring **out)
         return rc;
 }
 
+static struct {
+        enum plat_io io;
+        int fd;
+        uint8_t *buf;
+        uint64_t offset;
+} pushed[MAX_TAGS];
+
 static int faulty_ring_push(struct plat_ring *ring, enum plat_io io, int fd, void *buf,
                             uint32_t bytes, uint64_t offset, uint32_t tag)
 {
         const struct fault_way *way = next_call(FAULT_RING_PUSH);
+        CHECK(tag < MAX_TAGS);
+        pushed[tag].io = io;
+        pushed[tag].fd = fd;
+        pushed[tag].buf = buf;
+        pushed[tag].offset = offset;
         return way ? way->code : base->ring_push(ring, io, fd, buf, bytes, offset, tag);
+}
+
+/* The kernel has transferred all of it. So that only half of it counts, what is behind that is
+ * spoilt: a caller that does not go on from there is found out. */
+static uint32_t spoil_half(uint32_t tag, uint32_t bytes)
+{
+        static uint8_t spoilt[MAX_TRANSFER] __attribute__((aligned(4096)));
+        uint32_t half = (uint32_t)half_of(bytes);
+        CHECK(bytes <= sizeof(spoilt));
+        memset(spoilt, 0xee, bytes);
+        if (pushed[tag].io == PLAT_READ) {
+                memcpy(pushed[tag].buf + half, spoilt, bytes - half);
+                return half;
+        }
+        uint64_t at = pushed[tag].offset + half;
+        int64_t n = base->pwrite(pushed[tag].fd, spoilt, bytes - half, at);
+        if (n == -EINVAL) /* direct: whole pages only, as it must be repeated */
+                n = base->pwrite(pushed[tag].fd, spoilt, align_up(bytes - half, PLAT_PAGE),
+                                 at / PLAT_PAGE * PLAT_PAGE) -
+                    at % PLAT_PAGE;
+        CHECK_EQ(n, bytes - half);
+        return half;
 }
 
 static int faulty_ring_wait(struct plat_ring *ring, uint32_t *tag, int *result)
@@ -249,7 +287,7 @@ static int faulty_ring_wait(struct plat_ring *ring, uint32_t *tag, int *result)
                 return way->code;
         int rc = base->ring_wait(ring, tag, result);
         if (rc == 0 && way && *result > 0)
-                *result = way->half ? (int)half_of((uint64_t)*result) : way->code;
+                *result = way->half ? (int)spoil_half(*tag, (uint32_t)*result) : way->code;
         return rc;
 }
 
@@ -304,6 +342,7 @@ void fault_begin(const struct plat_calls *over, struct fault_plan p)
         plan = p;
         count = hits = 0;
         first = NULL;
+        gets_over = false;
         armed = true;
 }
 
@@ -338,6 +377,11 @@ enum fault_call fault_kind(uint64_t call)
 const struct fault_way *fault_first(void)
 {
         return first;
+}
+
+bool fault_soft(void)
+{
+        return first && (first->soft || gets_over);
 }
 
 unsigned fault_ways(enum fault_call call)

@@ -64,6 +64,8 @@ uint64_t fault_count(void); /* calls since fault_begin                     */
 uint64_t fault_hits(void);  /* … of which failed                           */
 enum fault_call fault_kind(uint64_t call);
 const struct fault_way *fault_first(void); /* the first failure, NULL if none yet */
+/* Is the caller expected to get over it, if it happens once? */
+bool fault_soft(void);
 unsigned fault_ways(enum fault_call call);
 const struct fault_way *fault_way(enum fault_call call, unsigned way);
 const char *fault_call_name(enum fault_call call);

@@ -242,7 +242,7 @@ static void check_error(const struct run *r, int rc)
         else if (r->plan.mode == FAULT_ONCE && way && way->code && way->code != -EWOULDBLOCK &&
                  !strstr(text, belay_code_text(way->code)) && !strstr(text, "memory"))
                 complain("the text does not say why: %s", text);
-        if (way && way->soft && r->plan.mode == FAULT_ONCE)
+        if (fault_soft() && r->plan.mode == FAULT_ONCE)
                 complain("gives up after one %s: %s", way->name, text);
 }
 
