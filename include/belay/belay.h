@@ -267,8 +267,8 @@ struct belay_report {
 int belay_restart_report(struct belay *b, struct belay_report *out);
 
 /* Describes a stored region of the newest version, so that memory of the right size can be made
- * before restart. out->size must be set; out->name and out->boxes are NULL afterwards. -ENOENT if there is none.
- * One thread at a time. */
+ * before restart. out->size must be set; out->name and out->boxes are NULL afterwards. -ENOENT if
+ * there is none. One thread at a time. */
 int belay_stored(struct belay *b, const char *name, struct belay_desc *out);
 /* The boxes of that region: fills in up to `room` of them and returns how many there are, 0 for a
  * region that is no part of a global array. One thread at a time. */

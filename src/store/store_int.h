@@ -92,8 +92,8 @@ void space_unref(struct space *s, uint64_t offset, uint64_t bytes);
  * False if there is none. */
 bool space_take(struct space *s, uint64_t least, uint64_t most, uint64_t *slot, uint64_t *count);
 
-/* The next free run of at least `least` slots that is shorter than `below`, all of it. Looks at each
- * slot once: whoever sets crumbs to 0 begins anew. */
+/* The next free run of at least `least` slots that is shorter than `below`, all of it. Looks at
+ * each slot once: whoever sets crumbs to 0 begins anew. */
 bool space_take_crumb(struct space *s, uint64_t least, uint64_t below, uint64_t *slot,
                       uint64_t *count);
 
