@@ -37,15 +37,27 @@ static int open_media(struct pool *p, const struct place *at, int fd, const stru
 
 /* ---- contents -------------------------------------------------------------------------------- */
 
-/* Reads one superblock and notes what is wrong with it. */
-static int read_superblock(struct pool *p, uint32_t i, struct superblock *out)
+/* The scratch buffer holds both superblocks as they were read and one decoded: all of it too large
+ * for a stack. */
+static uint8_t *super_bytes(const struct pool *p, uint32_t i)
 {
-        uint8_t *buf = p->supers + (size_t)i * SUPER_BYTES;
+        return p->scratch + (size_t)i * SUPER_BYTES;
+}
+
+static struct superblock *super_read(const struct pool *p)
+{
+        return (void *)(p->scratch + (size_t)2 * SUPER_BYTES);
+}
+
+/* Reads one superblock and notes what is wrong with it. */
+static int read_superblock(struct pool *p, uint32_t i)
+{
+        uint8_t *buf = super_bytes(p, i);
         memset(buf, 0, SUPER_BYTES);
         int rc = media_read_now(p->media, buf, SUPER_BYTES, (uint64_t)i * SUPER_BYTES);
         rc = rc ? err_set(rc, "superblock %u of pool '%s' cannot be read: %s", i, p->label,
                           code_text(rc))
-                : superblock_decode(buf, out);
+                : superblock_decode(buf, super_read(p));
         snprintf(p->super_state[i], sizeof(p->super_state[i]), "%s", rc ? err_text() : "");
         return rc;
 }
@@ -60,8 +72,8 @@ static bool is_zero(const uint8_t *buf)
  * only over the zeros of a new pool can the two be told apart: what is missing is zero there. */
 static void judge_other(struct pool *p, const struct superblock *now, uint32_t i)
 {
-        uint8_t *buf = p->supers + (size_t)i * SUPER_BYTES;
-        struct superblock *s = (void *)p->scratch; /* too large for a stack */
+        uint8_t *buf = super_bytes(p, i);
+        struct superblock *s = super_read(p);
         memset(&p->other, 0, sizeof(p->other));
         if (now->generation == 1 && is_zero(buf))
                 p->super_state[i][0] = '\0'; /* not yet written */
@@ -86,10 +98,10 @@ int superblocks_read(struct pool *p, struct superblock *out, uint32_t *at)
 {
         bool found = false;
         int worst = BELAY_E_FORMAT;
-        struct superblock *s = (void *)p->scratch; /* too large for a stack */
+        const struct superblock *s = super_read(p);
         for (uint32_t i = 0; i < 2; i++) {
-                int rc = read_superblock(p, i, s);
-                bool marked = memcmp(p->supers + (size_t)i * SUPER_BYTES, "BLYSUPER", 8) == 0;
+                int rc = read_superblock(p, i);
+                bool marked = memcmp(super_bytes(p, i), "BLYSUPER", 8) == 0;
                 /* The file is long enough, so this is no end of it. It may be the newer one, and
                  * readable the next time. Going on with the other would let versions be overwritten
                  * that are not lost. */
@@ -231,8 +243,7 @@ static int take_size(struct pool *p)
 static int load(struct pool *p)
 {
         p->scratch = budget_alloc(p->budget, CHUNK_BYTES, "the pool");
-        p->supers = budget_alloc(p->budget, (uint64_t)2 * SUPER_BYTES, "the pool");
-        if (!p->scratch || !p->supers)
+        if (!p->scratch)
                 return -ENOMEM;
         int rc = superblocks_read_both(p, &p->super, &p->super_at);
         if (rc == 0)
@@ -281,10 +292,8 @@ static void unload(struct pool *p)
         device_close(p);
         memset(&p->writer, 0, sizeof(p->writer));
         budget_free(p->budget, p->scratch);
-        budget_free(p->budget, p->supers);
         budget_free(p->budget, p->reader);
         p->scratch = NULL;
-        p->supers = NULL;
         p->reader = NULL;
 }
 
@@ -423,7 +432,6 @@ int pool_close(struct pool **pool)
         if (p->space.budget)
                 space_delete(&p->space);
         budget_free(p->budget, p->scratch);
-        budget_free(p->budget, p->supers);
         budget_free(p->budget, p->reader);
         if (rc)
                 rc = err_set(rc, "close of pool '%s': %s", p->label, code_text(rc));

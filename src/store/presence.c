@@ -42,29 +42,31 @@ static int find(struct pool *p, bool named, uint64_t *bytes)
         return 0;
 }
 
-static uint64_t end_of(uint64_t offset, uint64_t bytes, uint64_t end)
+/* Blocks of zeros have no place, and no offset. */
+static void reach(uint64_t *end, uint64_t offset, uint64_t bytes)
 {
-        return max_u64(end, offset + bytes);
+        if (offset)
+                *end = max_u64(*end, offset + bytes);
 }
 
-static uint64_t leaf_end(const struct leaf *l, uint64_t end)
+static void leaf_reach(uint64_t *end, const struct leaf *l)
 {
-        end = end_of(l->ref.offset, leaf_length(l->count), end);
-        for (uint32_t k = 0; k < l->count; k++)
-                if (l->entries[k].offset)
-                        end = end_of(l->entries[k].offset, leaf_block_bytes(l, k), end);
-        return end;
+        reach(end, l->ref.offset, leaf_length(l->count));
+        for (uint32_t i = 0; i < l->count; i++)
+                reach(end, l->entries[i].offset, leaf_block_bytes(l, i));
 }
 
 /* Where the objects of a version end. */
 static uint64_t version_end(const struct version *v)
 {
-        uint64_t end = end_of(v->manifest.offset, v->manifest_bytes, 0);
-        for (uint32_t i = 0; i < v->catalog_count; i++)
-                end = end_of(v->catalogs[i]->place.ref.offset, v->catalogs[i]->place.bytes, end);
+        uint64_t end = v->manifest.offset + v->manifest_bytes;
+        for (uint32_t i = 0; i < v->catalog_count; i++) {
+                struct catalog_ref c = version_catalog(v, i);
+                reach(&end, c.ref.offset, c.bytes);
+        }
         for (uint32_t i = 0; i < v->region_count; i++)
                 for (uint64_t j = 0; j < region_leaves(&v->regions[i]->desc); j++)
-                        end = leaf_end(v->regions[i]->leaves[j], end);
+                        leaf_reach(&end, v->regions[i]->leaves[j]);
         return end;
 }
 

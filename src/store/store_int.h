@@ -209,6 +209,13 @@ int pool_unharmed(struct pool *p);
 /* ---- pool
  * --------------------------------------------------------------------------------------------- */
 
+/* The superblock that is not current. */
+struct lost_list {
+        bool damaged;
+        uint64_t lost; /* version that may have been listed only there */
+        bool listed;   /* … and was, by what can be read of it         */
+};
+
 struct pool {
         char path[4096];
         struct place place; /* where it was opened for writing; dir < 0: for reading */
@@ -218,13 +225,8 @@ struct pool {
         struct media *media;
         struct superblock super; /* the current one                              */
         uint32_t super_at;       /* 0 or 1: where it is                          */
-        uint8_t *supers;         /* both, as they were read                      */
         char super_state[2][160];
-        struct {
-                bool damaged;  /* the superblock that is not current              */
-                uint64_t lost; /* version that may have been listed only there    */
-                bool listed;   /* … and was, by what can be read of it            */
-        } other;
+        struct lost_list other;
         uint64_t given_up; /* newest version that made room for the next (replace) */
         struct version *versions[MAX_VERSIONS];
         uint32_t version_count;

@@ -66,8 +66,8 @@ int superblocks_read_both(struct pool *p, struct superblock *out, uint32_t *at)
 static int read_current(struct pool *p, struct superblock *out)
 {
         char state[2][sizeof(p->super_state[0])];
+        struct lost_list other = p->other;
         uint32_t at;
-        __typeof__(p->other) other = p->other;
         memcpy(state, p->super_state, sizeof(state));
         int rc = read_patiently(p, false, out, &at);
         memcpy(p->super_state, state, sizeof(state));
