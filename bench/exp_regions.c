@@ -142,7 +142,7 @@ static int run_size(struct set *s, unsigned size)
         double us[CALLS][MOST];
         int rc = 0;
         for (unsigned n = 0; rc == 0 && n < times[size]; n++) {
-                double one[CALLS];
+                double one[CALLS] = {0};
                 rc = run_once(s, size, one);
                 for (unsigned i = 0; i < CALLS; i++)
                         us[i][n] = one[i];

@@ -246,7 +246,7 @@ struct region *engine_release(struct engine *e, struct region *r)
         if (!fresh)
                 engine_idle(e);
         (void)err_give_back(&error);
-        if (retire(e, r, fresh)) {
+        if (retire(e, r, fresh) && fresh) {
                 fresh->watch = NULL;
                 return fresh;
         }

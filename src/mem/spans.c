@@ -62,8 +62,8 @@ static void content_write(const struct content *c, struct span_chunk *const *par
 {
         const struct span_chunk *const from[] = {c->a, c->b};
         struct span *more = c->more;
+        struct span_chunk *to = parts[0];
         uint32_t written = 0;
-        uint32_t part = 0;
         uint32_t i = 0;
         uint32_t k = 0;
         while (i < ARRAY_LEN(from)) {
@@ -80,11 +80,12 @@ static void content_write(const struct content *c, struct span_chunk *const *par
                 }
                 if (s == c->less)
                         continue;
-                if (written == parts[part]->count) {
-                        part++;
+                if (to && written == to->count) {
+                        to = parts[1];
                         written = 0;
                 }
-                parts[part]->spans[written++] = s;
+                if (to)
+                        to->spans[written++] = s;
         }
 }
 
