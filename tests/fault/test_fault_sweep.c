@@ -5,7 +5,7 @@
  * versions that were published before still there, bit for bit. A context goes on working after a
  * fault that has passed, unless it says that it is broken.
  *
- * timeout: 240 */
+ * timeout: 600 */
 #include "fault_sweep.h"
 #include "check.h"
 #include "quick_plat.h"
