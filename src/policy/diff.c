@@ -148,13 +148,15 @@ bool diff_next(struct diff_choice *d)
 void diff_outcome(struct diff_choice *d, uint64_t model, const struct diff_region *r,
                   bool checksums, const struct diff_costs *c)
 {
-        if (!d->on || r->total <= 0 || !r->compared)
+        if (r->total <= 0 || !r->compared)
+                return;
+        d->share = r->changed / r->total;
+        d->same = r->touched > 0 ? 1 - r->changed / r->touched : 0;
+        if (!d->on) /* compared all the same: nobody asked */
                 return;
         struct diff_work w = {.total = 0};
         diff_add(&w, r);
         struct diff_times t = diff_expect(model, &w, checksums, c);
-        d->share = r->changed / r->total;
-        d->same = r->touched > 0 ? 1 - r->changed / r->touched : 0;
         if (t.time <= t.full * (1 + (model == MODEL_FTI ? 0 : MARGIN))) {
                 d->against = 0;
                 d->pause = FIRST_PAUSE;

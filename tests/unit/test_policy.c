@@ -398,6 +398,22 @@ static void test_diff_model_decides(void)
         CHECK_EQ(compared_of(MODEL_FTI, &c, 100), 10);
 }
 
+/* With diff = on the choice is not asked, whatever it says: what changed is still noted, for the
+ * prediction of the next version. */
+static void test_diff_share_follows(void)
+{
+        struct diff_costs c = {.hash = 5, .rehash = 5, .write = 10, .known = true};
+        struct diff_choice d;
+        diff_begin(&d);
+        for (int i = 0; i < 4; i++)
+                outcome(&d, MODEL_FTI, &c, true, 100, true);
+        CHECK(!d.on && near(d.share, 1) && near(d.same, 0));
+        outcome(&d, MODEL_FTI, &c, true, 20, true);
+        CHECK(near(d.share, 0.2) && near(d.same, 0.8));
+        outcome(&d, MODEL_FTI, &c, true, 90, false);
+        CHECK(near(d.share, 0.2));
+}
+
 static void test_precopy_threshold(void)
 {
         /* 400 MB at 400 MB/s before a checkpoint every 40 s. */
@@ -477,6 +493,7 @@ int main(void)
         RUN(test_diff_learn);
         RUN(test_diff_choice);
         RUN(test_diff_model_decides);
+        RUN(test_diff_share_follows);
         RUN(test_precopy_threshold);
         RUN(test_forecast);
         RUN(test_forecast_unobserved);
