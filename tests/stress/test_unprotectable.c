@@ -2,10 +2,11 @@
  * freeze.
  *
  * builds: normal asan tsan */
-#include "check.h"
 #include "plat/plat.h"
-#include <belay/belay.h>
+#include "stress.h"
 #include <errno.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
 
 static struct plat_calls table;
 static bool refuse;
@@ -13,6 +14,41 @@ static bool refuse;
 static int mprotect_or_not(void *p, uint64_t bytes, bool writable)
 {
         return refuse && !writable ? -ENOMEM : plat_system.mprotect(p, bytes, writable);
+}
+
+static uintptr_t first_piece;
+
+static int ioctl_or_not(int fd, unsigned long request, void *arg)
+{
+        const struct uffdio_writeprotect *w = arg;
+        if (refuse && request == UFFDIO_WRITEPROTECT && w->range.start != first_piece)
+                return -ENOMEM;
+        return plat_system.ioctl(fd, request, arg);
+}
+
+/* Large enough that two threads protect it, in pieces of 16 MiB: the first piece can be protected,
+ * others cannot. */
+static void test_shared(void)
+{
+        const uint64_t bytes = UINT64_C(80) << 20;
+        const char *path = stress_pool("shared");
+        struct belay *b = stress_open(path, "tracker=uffd policy=adaptive rate=200MiB");
+        struct belay_stats s = {.size = sizeof(s)};
+        uint8_t *x = belay_alloc(b, "x", BELAY_U8, bytes);
+        first_piece = (uintptr_t)x;
+        for (int round = 0; round < 2; round++) {
+                stress_fill(x, bytes, (uint64_t)round);
+                uint8_t *frozen = stress_copy(x, bytes);
+                refuse = round == 1;
+                CHECK_EQ(belay_checkpoint(b), 0);
+                refuse = false;
+                memset(x, 0xee, bytes);
+                stress_exact(b, path, "x", frozen, bytes);
+                CHECK_EQ(belay_stats(b, &s), 0);
+                CHECK((s.last_direct > 0) == (round == 1));
+                free(frozen);
+        }
+        CHECK_EQ(belay_close(&b), 0);
 }
 
 static void run(const char *tracker)
@@ -48,8 +84,10 @@ int main(void)
 {
         table = plat_system;
         table.mprotect = mprotect_or_not;
+        table.ioctl = ioctl_or_not;
         plat = &table;
         run("scan");
         run("mprotect");
+        RUN(test_shared);
         return 0;
 }
