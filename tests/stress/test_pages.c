@@ -181,7 +181,7 @@ static void test_bytes_follow_writes(void)
 {
         for (int t = 0; t < 3; t++)
                 for (int p = 0; p < 3; p++) {
-                        struct world w;
+                        struct world w = {.b = NULL};
                         open_world(&w, trackers[t], policies[p], "");
                         uint64_t before = atomic_load(&hashed);
                         follow_writes(&w);
@@ -205,7 +205,7 @@ static uint32_t stored_hash(const struct world *w)
 static void test_no_hashes(void)
 {
         for (int i = 0; i < 3; i++) {
-                struct world w;
+                struct world w = {.b = NULL};
                 open_world(&w, trackers[i], policies[i], "checksum=no");
                 atomic_store(&hashed, 0);
                 follow_writes(&w);
@@ -219,7 +219,7 @@ static void test_no_hashes(void)
  * written is in the next. A write that had to be caught opens a unit, and all of that counts. */
 static void write_meanwhile(const char *tracker, const char *policy, const char *more)
 {
-        struct world w;
+        struct world w = {.b = NULL};
         open_world(&w, tracker, policy, more);
         first(&w);
         for (unsigned i = 0; i < 8; i++) {
@@ -248,7 +248,7 @@ static void test_writes_meanwhile(void)
 /* After a restart, a resize or a failed checkpoint nothing is known: all of it is stored once. */
 static void again_from_nothing(const char *tracker, const char *policy)
 {
-        struct world w;
+        struct world w = {.b = NULL};
         open_world(&w, tracker, policy, "");
         first(&w);
         touch(&w, 5 * UNIT, true);
@@ -293,7 +293,7 @@ static void test_precopy(void)
 {
         for (int t = 0; t < 3; t++)
                 for (int p = 0; p < 3; p += 2) {
-                        struct world w;
+                        struct world w = {.b = NULL};
                         open_world(&w, trackers[t], policies[p], "precopy=immediate");
                         first(&w);
                         for (unsigned i = 0; i < 12; i++) {
@@ -312,7 +312,7 @@ static void test_precopy(void)
  * tracked. */
 static void test_by_itself(void)
 {
-        struct world w;
+        struct world w = {.b = NULL};
         struct belay_stats s = {.size = sizeof(s)};
         open_world(&w, "auto", "sync", "");
         uint8_t *small = belay_alloc(w.b, "small", BELAY_U8, 3 * BLOCK);
@@ -336,7 +336,7 @@ static void test_unaligned(void)
 {
         for (int t = 0; t < 3; t++)
                 for (int p = 0; p < 3; p++) {
-                        struct world w;
+                        struct world w = {.b = NULL};
                         open_world(&w, trackers[t], policies[p], "");
                         uint8_t *raw = malloc(BYTES + 2 * PAGE);
                         CHECK_EQ(belay_free(w.b, "x"), 0);
@@ -388,7 +388,7 @@ STRESS_PROGRAM static void *write_on(void *arg)
  * wrote is forgotten: when it has stopped, the next version is. */
 static void race(const char *tracker, const char *policy, const char *more, uint64_t skew)
 {
-        struct world w;
+        struct world w = {.b = NULL};
         pthread_t thread;
         open_world(&w, tracker, policy, more);
         CHECK_EQ(belay_free(w.b, "x"), 0);
