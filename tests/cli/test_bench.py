@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# timeout: 300
 """belay-bench: the shape of what it prints and writes, and that it leaves nothing behind.
 
 How fast anything is never decides here."""
@@ -17,7 +18,7 @@ RATIOS = ("write_ratio_file", "read_ratio_file", "write_ratio_mapped", "read_rat
 
 def bench(*args, code=0):
     done = subprocess.run([BENCH, *args], env=ENV, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          timeout=240, check=False)
+                          timeout=800, check=False)
     assert done.returncode == code, (args, done.returncode, done.stdout, done.stderr)
     return done
 
