@@ -93,6 +93,20 @@ static inline uint64_t max_u64(uint64_t a, uint64_t b)
 {
         return a > b ? a : b;
 }
+/* The first of p[from] to p[end - 1] that is not 0, or end. Made for long runs of zeros. */
+static inline uint64_t skip_zeros(const uint8_t *p, uint64_t from, uint64_t end)
+{
+        uint64_t word;
+        while (from + sizeof(word) <= end) {
+                memcpy(&word, p + from, sizeof(word));
+                if (word)
+                        return from + (uint64_t)__builtin_ctzll(word) / 8;
+                from += sizeof(word);
+        }
+        while (from < end && p[from] == 0)
+                from++;
+        return from;
+}
 
 static inline uint16_t get_u16(const uint8_t *p)
 {

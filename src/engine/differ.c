@@ -17,10 +17,11 @@ bool differ_shares(const struct engine *e, struct region *r, uint32_t *hash)
 static double touched_bytes(const struct watch *w)
 {
         double bytes = 0;
-        for (uint64_t u = 0; u < w->span.units; u++) {
+        uint64_t units = w->span.units;
+        for (uint64_t u = 0; (u = skip_zeros(w->mode, u, units)) < units; u++) {
                 if (w->mode[u] == MODE_PATCH)
                         bytes += (double)w->pages[u] * PLAT_PAGE;
-                else if (w->mode[u] != MODE_KEEP)
+                else
                         bytes += (double)unit_length(&w->span, u);
         }
         return bytes;

@@ -382,16 +382,15 @@ void early_forget(struct engine *e)
  * has for good. It counts as changed since the version before until this one is published. */
 void early_before_collect(struct watch *w)
 {
-        for (uint64_t u = 0; u < w->span.units; u++)
-                if (w->early[u])
-                        w->dirty[u] = 0;
+        uint64_t units = w->span.units;
+        for (uint64_t u = 0; (u = skip_zeros(w->early, u, units)) < units; u++)
+                w->dirty[u] = 0;
 }
 
 void early_after_collect(struct engine *e, struct watch *w)
 {
-        for (uint64_t u = 0; u < w->span.units; u++) {
-                if (!w->early[u])
-                        continue;
+        uint64_t units = w->span.units;
+        for (uint64_t u = 0; (u = skip_zeros(w->early, u, units)) < units; u++) {
                 if (w->dirty[u]) {
                         call_modified(e, w, u);
                         continue;

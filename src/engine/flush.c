@@ -218,9 +218,10 @@ static void open_behind(struct engine *e, uint32_t region, uint64_t u)
 /* After the last capture: everything that is still protected is opened. */
 static void open_span(struct engine *e, struct watch *w)
 {
-        for (uint64_t u = 0; u < w->span.units;) {
+        uint64_t units = w->span.units;
+        for (uint64_t u = 0; (u = skip_zeros(w->mode, u, units)) < units;) {
                 uint64_t end = u;
-                while (end < w->span.units && can_open(w, end))
+                while (end < units && can_open(w, end))
                         end++;
                 if (end > u)
                         open_run(e, w, u, end - u);
@@ -265,6 +266,8 @@ static void keep_clean(struct engine *e)
                 uint64_t per_unit = w->span.unit_bytes / r->desc.block_bytes;
                 for (uint64_t u = 0; u < w->span.units;) {
                         uint64_t end = u + 1;
+                        if (w->mode[u] == MODE_KEEP)
+                                end = skip_zeros(w->mode, u, w->span.units);
                         while (end < w->span.units && w->mode[end] == w->mode[u])
                                 end++;
                         uint64_t first = u * per_unit;
@@ -386,8 +389,9 @@ void flush_adapt(struct engine *e)
                 uint64_t units = 0;
                 uint64_t often = 0;
                 for (uint64_t u = 0; u < w->span.units; u++) {
-                        units += w->hot[u] >= 1 || w->rest[u] > 0;
-                        often += is_hot(e, w, u);
+                        bool hot = w->hot[u] | w->rest[u];
+                        units += hot;
+                        often += hot && is_hot(e, w, u);
                 }
                 w->fresh = false;
                 step_begin(e);

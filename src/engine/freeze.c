@@ -17,6 +17,8 @@
 #define MAX_RUNS 256u
 /* What one thread protects at a time when two do it. */
 #define SHARE_BYTES (UINT64_C(16) << 20)
+/* … and looks at for written pages: 20 µs. */
+#define SCAN_BYTES (UINT64_C(64) << 20)
 /* Most bytes copied ahead of the program at the freeze: a millisecond. */
 #define AHEAD_BYTES (UINT64_C(4) << 20)
 
@@ -132,6 +134,28 @@ static int make_room(struct engine *e)
         return 0;
 }
 
+struct scan {
+        struct engine *e;
+        struct watch *w;
+        uint32_t parts;
+};
+
+static int scan_piece(void *arg, uint64_t piece)
+{
+        const struct scan *s = arg;
+        return s->w->ops->scan(&s->e->tracker, s->w, (uint32_t)piece, s->parts);
+}
+
+/* Finds out which units were written. Two threads look at much memory faster than one. */
+static int find_written(struct engine *e, struct watch *w)
+{
+        uint32_t parts = (uint32_t)min_u64(w->span.bytes / SCAN_BYTES, SCAN_PARTS);
+        struct scan s = {e, w, parts < 4 ? 1 : parts};
+        struct shared_work work = {.run = scan_piece, .arg = &s, .pieces = s.parts};
+        int rc = !w->ops->scan ? 0 : s.parts > 1 ? share_work(e, &work) : scan_piece(&s, 0);
+        return rc ? rc : w->ops->collect(&e->tracker, w, s.parts);
+}
+
 static int collect(struct engine *e)
 {
         order_judge(e);
@@ -139,7 +163,7 @@ static int collect(struct engine *e)
                 struct watch *w = e->part[i]->watch;
                 patch_carry(w);
                 early_before_collect(w);
-                int rc = w->ops->collect(&e->tracker, w);
+                int rc = find_written(e, w);
                 for (uint64_t u = 0; rc && u < w->span.units; u++)
                         w->dirty[u] |= w->early[u];
                 if (rc)
@@ -175,7 +199,9 @@ static void decide(struct engine *e)
                                 continue;
                         }
                         if (!w->dirty[u] && u < kept) {
-                                w->mode[u] = MODE_KEEP;
+                                uint64_t next = skip_zeros(w->dirty, u, kept);
+                                memset(w->mode + u, MODE_KEEP, next - u);
+                                u = next - 1;
                                 continue;
                         }
                         w->dirty[u] = 1;
@@ -206,7 +232,8 @@ static int put_direct(struct engine *e)
                 memset(w->look, LOOK_NONE, w->span.units);
                 if (!w->ops->traps)
                         look(e, i, MODE_DIRECT, false);
-                for (uint64_t u = 0; u < w->span.units; u++) {
+                uint64_t units = w->span.units;
+                for (uint64_t u = 0; (u = skip_zeros(w->mode, u, units)) < units; u++) {
                         if (w->mode[u] != MODE_DIRECT)
                                 continue;
                         /* Watched from before it is read on, where that costs the program nothing.
@@ -227,7 +254,8 @@ static int put_direct(struct engine *e)
 static uint64_t count_runs(const struct watch *w)
 {
         uint64_t runs = 0;
-        for (uint64_t u = 0; u < w->span.units; u++)
+        uint64_t units = w->span.units;
+        for (uint64_t u = 0; (u = skip_zeros(w->mode, u, units)) < units; u++)
                 runs += w->mode[u] == MODE_FLUSH && (u == 0 || w->mode[u - 1] != MODE_FLUSH);
         return runs;
 }
@@ -285,7 +313,8 @@ static int protect(struct engine *e, struct watch *w)
 static void set_pending(struct watch *w)
 {
         atomic_store(&w->span.stuck, false);
-        for (uint64_t u = 0; u < w->span.units; u++)
+        uint64_t units = w->span.units;
+        for (uint64_t u = 0; (u = skip_zeros(w->mode, u, units)) < units; u++)
                 if (w->mode[u] == MODE_FLUSH)
                         atomic_store(&w->span.state[u], UNIT_PENDING);
 }

@@ -82,7 +82,8 @@ bool patch_fits(const struct engine *e)
                 return true;
         for (uint32_t i = 0; i < e->part_count; i++) {
                 const struct watch *w = e->part[i]->watch;
-                for (uint64_t u = 0; u < w->span.units; u++)
+                uint64_t units = w->span.units;
+                for (uint64_t u = 0; (u = skip_zeros(w->mode, u, units)) < units; u++)
                         pages += w->mode[u] == MODE_PATCH ? w->pages[u] : 0;
         }
         return pages <= capacity(e);

@@ -88,7 +88,19 @@ struct watch {
         bool fixed;               /* another tracker does not work there                     */
 };
 
-enum mode { MODE_KEEP, MODE_DIRECT, MODE_FLUSH, MODE_OPENED, MODE_PATCH, MODE_EARLY };
+enum mode { MODE_KEEP = 0, /* of nearly all, where little was written: skip_zeros */
+             MODE_DIRECT, MODE_FLUSH, MODE_OPENED, MODE_PATCH, MODE_EARLY };
+
+#define SCAN_RANGES 4096u
+#define SCAN_PARTS  64u
+
+/* Written pages in [at, end), as far as there was room; at is where to go on. */
+struct scan_part {
+        uint64_t at, end;
+        struct plat_range *ranges;
+        uint32_t room;
+        int count;
+};
 
 struct tracker {
         const struct tracker_ops *ops;
@@ -100,7 +112,8 @@ struct tracker {
         uint64_t largest_unit;    /* … and the largest unit of those that trap */
         uint64_t unit_bytes;
         bool small;                /* regions smaller than a unit are watched, too */
-        struct plat_range *ranges; /* for scanning */
+        struct plat_range *ranges; /* for scanning … */
+        struct scan_part parts[SCAN_PARTS];
 };
 
 /* Method table, size first. Ranges of units are [first, first + count). */
@@ -115,9 +128,12 @@ struct tracker_ops {
         int (*open)(struct tracker *t);
         int (*add)(struct tracker *t, struct watch *w);
         void (*remove)(struct tracker *t, struct watch *w);
+        /* Before collect, for every one of `parts` (SCAN_PARTS at most), in any thread; may be NULL
+         */
+        int (*scan)(struct tracker *t, struct watch *w, uint32_t part, uint32_t parts);
         /* Sets dirty[] for units that may have been written since they were armed. More is allowed,
          * less never. */
-        int (*collect)(struct tracker *t, struct watch *w);
+        int (*collect)(struct tracker *t, struct watch *w, uint32_t parts);
         /* Writes fault from now on. */
         int (*protect)(struct tracker *t, struct watch *w, uint64_t first, uint64_t count);
         /* Pages of units [first, first + count) that were written since they were armed, from
@@ -132,8 +148,6 @@ struct tracker_ops {
 };
 extern const struct tracker_ops tracker_scan, tracker_dense, tracker_uffd, tracker_mprotect,
         tracker_hash, tracker_gone;
-
-#define SCAN_RANGES 4096u
 
 /* wanted: an enum of the option `tracker`. Takes the best that works here; a forced one that does
  * not is an error.

@@ -47,9 +47,10 @@ static void make_writable(struct tracker *t, struct watch *w)
         (void)plat->mprotect((void *)w->span.low, w->span.high - w->span.low, true);
 }
 
-static int collect_faults(struct tracker *t, struct watch *w)
+static int collect_faults(struct tracker *t, struct watch *w, uint32_t parts)
 {
         (void)t;
+        (void)parts;
         for (uint64_t u = 0; u < w->span.units; u++)
                 if (atomic_load(&w->span.written[u]))
                         w->dirty[u] = 1;
@@ -167,20 +168,42 @@ static void mark(struct watch *w, uint64_t from, uint64_t to)
         }
 }
 
-static int scan_collect(struct tracker *t, struct watch *w)
+/* The kernel takes 0.3 to 0.6 ms per GiB. Each part has a share of the ranges. */
+static int scan_part(struct tracker *t, struct watch *w, uint32_t part, uint32_t parts)
 {
         const struct span *s = &w->span;
-        uint64_t at = s->low;
+        struct scan_part *p = &t->parts[part];
+        uint64_t pages = (s->high - s->low) / PLAT_PAGE;
+        uint32_t room = SCAN_RANGES / parts;
+        p->ranges = t->ranges + part * room;
+        p->room = room;
+        p->at = s->low + pages * part / parts * PLAT_PAGE;
+        p->end = s->low + pages * (part + 1) / parts * PLAT_PAGE;
+        p->count = 0;
+        if (p->at < p->end)
+                p->count = track_scan(&t->kernel, (void *)p->at, p->end - p->at, false, &p->at,
+                                      p->ranges, room);
+        return p->count < 0 ? p->count : 0;
+}
+
+/* One part after the other, since a unit may lie in two. What did not fit is scanned here. */
+static int scan_collect(struct tracker *t, struct watch *w, uint32_t parts)
+{
+        const struct span *s = &w->span;
         memset(w->pages, 0, s->units * sizeof(*w->pages));
-        while (at < s->high) {
-                int n = track_scan(&t->kernel, (void *)s->low, s->high - s->low, false, &at,
-                                   t->ranges, SCAN_RANGES);
-                if (n < 0)
-                        return n;
-                for (int i = 0; i < n; i++)
-                        mark(w, t->ranges[i].start, t->ranges[i].end);
+        for (struct scan_part *p = t->parts; p < t->parts + parts; p++) {
+                for (;;) {
+                        for (int i = 0; i < p->count; i++)
+                                mark(w, p->ranges[i].start, p->ranges[i].end);
+                        if (p->at >= p->end)
+                                break;
+                        p->count = track_scan(&t->kernel, (void *)p->at, p->end - p->at, false,
+                                              &p->at, p->ranges, p->room);
+                        if (p->count < 0)
+                                return p->count;
+                }
         }
-        return collect_faults(t, w);
+        return collect_faults(t, w, parts);
 }
 
 static int scan_take(struct tracker *t, struct watch *w, uint64_t first, uint64_t count,
@@ -243,6 +266,7 @@ const struct tracker_ops tracker_scan = {
         .open = scan_open,
         .add = kernel_add,
         .remove = scan_remove,
+        .scan = scan_part,
         .collect = scan_collect,
         .take = scan_take,
         .written = scan_written,
@@ -267,9 +291,10 @@ static void dense_remove(struct tracker *t, struct watch *w)
         atomic_store(&w->span.uffd, -1);
 }
 
-static int collect_all(struct tracker *t, struct watch *w)
+static int collect_all(struct tracker *t, struct watch *w, uint32_t parts)
 {
         (void)t;
+        (void)parts;
         memset(w->dirty, 1, w->span.units);
         return 0;
 }
@@ -330,9 +355,10 @@ const struct tracker_ops tracker_hash = {
 /* ---- gone --------------------------------------------------------------------------------------
  */
 
-static int cannot_collect(struct tracker *t, struct watch *w)
+static int cannot_collect(struct tracker *t, struct watch *w, uint32_t parts)
 {
         (void)t;
+        (void)parts;
         (void)w;
         return -ENXIO;
 }
