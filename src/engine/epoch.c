@@ -480,6 +480,9 @@ void engine_still(struct engine *e)
 int engine_new(const struct engine_options *o, struct pool *pool, struct regions *regions,
                struct engine **out)
 {
+        if (o->diff == DIFF_PAGES && o->tracker == TRACKER_HASH)
+                return err_set(-EINVAL, "option diff is pages, and tracker = hash does not notice "
+                                        "which pages are written: use scan, uffd or mprotect");
         struct engine *e = budget_alloc(o->budget, sizeof(*e), "the engine");
         if (!e)
                 return -ENOMEM;
@@ -499,12 +502,7 @@ int engine_new(const struct engine_options *o, struct pool *pool, struct regions
          * those of devices or other mappings either. */
         bool waits = o->policy == POLICY_SYNC && o->precopy == PRECOPY_OFF && !by_pages(e);
         uint64_t wanted = o->tracker == TRACKER_AUTO && waits ? TRACKER_HASH : o->tracker;
-        int rc = 0;
-        if (by_pages(e) && wanted == TRACKER_HASH)
-                rc = err_set(-EINVAL, "option diff is pages, and tracker = hash does not notice "
-                                      "which pages are written: use scan, uffd or mprotect");
-        if (rc == 0)
-                rc = tracker_open(&e->tracker, wanted, o->probes, o->unit_bytes, o->budget);
+        int rc = tracker_open(&e->tracker, wanted, o->probes, o->unit_bytes, o->budget);
         e->tracker.small = by_pages(e);
         if (rc) {
                 engine_delete(&e);

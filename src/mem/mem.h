@@ -111,6 +111,7 @@ struct tracker {
         _Atomic uint32_t watches; /* how many there are …                      */
         uint64_t largest_unit;    /* … and the largest unit of those that trap */
         uint64_t unit_bytes;
+        struct shelf small_watches; /* those of one unit, which may be very many */
         bool small;                /* regions smaller than a unit are watched, too */
         struct plat_range *ranges; /* for scanning … */
         struct scan_part parts[SCAN_PARTS];

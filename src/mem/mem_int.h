@@ -10,5 +10,7 @@ void spans_remove(const struct span *s);
 void spans_lock(void);
 void spans_unlock(void);
 void await_none(const _Atomic uint32_t *count);
+/* watch.c */
+void watches_init(struct tracker *t);
 
 #endif

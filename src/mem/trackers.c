@@ -413,6 +413,7 @@ int tracker_open(struct tracker *t, uint64_t wanted, const struct probe probes[P
                                                         &tracker_mprotect, &tracker_hash};
         *t = (struct tracker){
                 .budget = budget, .unit_bytes = unit_bytes, .kernel = {-1, -1}, .trap = {-1, -1}};
+        watches_init(t);
         t->guard.family = family_ready();
         int rc = avoid_faults(&wanted);
         if (rc)

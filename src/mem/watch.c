@@ -51,13 +51,19 @@ int faults_ready(void)
 
 /* ---- watches -------------------------------------------------------------------------------- */
 
+static const uint64_t head = (sizeof(struct watch) + 63) / 64 * 64;
+
+static uint64_t watch_bytes(uint64_t units)
+{
+        return head + units * (8 + 8 + 4 + 4 + 4 + 4 + 10);
+}
+
 /* A watch with all its arrays in one piece: there may be very many small ones. */
 static struct watch *watch_new(struct tracker *t, const struct span *span)
 {
         uint64_t n = max_u64(span->units, 1);
-        uint64_t head = align_up(sizeof(struct watch), 64);
-        uint64_t bytes = head + n * (8 + 8 + 4 + 4 + 4 + 4 + 10);
-        struct watch *w = budget_alloc(t->budget, bytes, "the unit table");
+        struct watch *w = n == 1 ? shelf_take(&t->small_watches, "the unit table")
+                                 : budget_alloc(t->budget, watch_bytes(n), "the unit table");
         if (!w)
                 return NULL;
         uint8_t *p = (uint8_t *)w + head;
@@ -219,8 +225,16 @@ void tracker_unwatch(struct tracker *t, struct region *r)
                 return;
         tracker_leave(t, w, w->ops);
         atomic_fetch_sub(&t->watches, 1);
-        budget_free(t->budget, w);
+        if (w->span.units <= 1)
+                shelf_give(&t->small_watches, w);
+        else
+                budget_free(t->budget, w);
         r->watch = NULL;
+}
+
+void watches_init(struct tracker *t)
+{
+        shelf_init(&t->small_watches, t->budget, watch_bytes(1));
 }
 
 /* ---- copies -----------------------------------------------------------------------------------
@@ -291,5 +305,6 @@ void tracker_close(struct tracker *t)
         free_slots(t);
         track_close(&t->kernel);
         track_close(&t->trap);
+        shelf_close(&t->small_watches);
         budget_free(t->budget, t->ranges);
 }

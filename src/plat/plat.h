@@ -167,6 +167,20 @@ void budget_free(struct budget *b, void *p);
 int budget_charge(struct budget *b, uint64_t bytes, const char *what);
 void budget_refund(struct budget *b, uint64_t bytes);
 
+/* Pieces of one size, of which there may be very many. Any thread. All must have been given back
+ * before the shelf is closed. */
+struct shelf {
+        struct budget *budget;
+        uint64_t bytes; /* of a piece */
+        struct board *with_room;
+        pthread_mutex_t lock;
+};
+void shelf_init(struct shelf *s, struct budget *budget, uint64_t bytes);
+void shelf_close(struct shelf *s);
+/* A piece of zeros, aligned to 8; NULL as with budget_alloc. */
+void *shelf_take(struct shelf *s, const char *what);
+void shelf_give(struct shelf *s, void *p);
+
 /* ---- whole reads and writes ------------------------------------------------------------------ */
 
 /* Loop over short transfers. plat_read_full returns the bytes read, fewer only at the end of the

@@ -8,6 +8,8 @@
 #include "store/store.h"
 #include "stress.h"
 #include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -429,12 +431,14 @@ static void test_refusal(void)
 {
         struct belay_config *c;
         struct belay *b = NULL;
+        bool had_input = fcntl(STDIN_FILENO, F_GETFD) >= 0;
         CHECK_EQ(belay_config_new(&c), 0);
         CHECK_EQ(belay_config_set(c, "pool", stress_pool("refused")), 0);
         CHECK_EQ(belay_config_set(c, "diff", "pages"), 0);
         CHECK_EQ(belay_config_set(c, "tracker", "hash"), 0);
         CHECK_EQ(belay_open(c, &b), -EINVAL);
         CHECK_HAS(belay_error(), "tracker = hash");
+        CHECK(fcntl(STDIN_FILENO, F_GETFD) >= 0 || !had_input); /* it was closed once */
         belay_config_delete(&c);
 }
 
