@@ -290,12 +290,6 @@ static bool has_name(const struct dropped *d, const char *name)
         return false;
 }
 
-static bool is_dropped(void *arg, const char *name)
-{
-        const struct engine *e = arg;
-        return has_name(&e->dropped, name);
-}
-
 bool engine_dropped(struct engine *e, const char *name)
 {
         return has_name(&e->dropped, name) || has_name(&e->drop, name);
@@ -303,8 +297,11 @@ bool engine_dropped(struct engine *e, const char *name)
 
 void carry_over(struct engine *e)
 {
-        if (e->carry || e->carry_once)
-                draft_carry(e->draft, is_dropped, e);
+        if (!e->carry && !e->carry_once)
+                return;
+        draft_carry(e->draft);
+        for (uint32_t i = 0; i < e->dropped.count; i++)
+                draft_leave_out(e->draft, (const char *)e->dropped.names[i].position);
 }
 
 void forget_dropped(struct engine *e, struct dropped *d)

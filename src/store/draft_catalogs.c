@@ -45,12 +45,23 @@ static struct stored_region *result_of(const struct draft_region *own)
 }
 
 /* What becomes of a region of the base; NULL if it leaves. */
-static struct stored_region *successor(const struct draft *d, uint32_t position)
+static struct stored_region *successor(struct draft *d, uint32_t position)
 {
-        if (d->taken[position])
-                return result_of(&d->regions[d->taken[position] - 1]);
-        struct stored_region *r = d->base->regions[position];
-        return d->gone && !d->gone(d->gone_arg, r->desc.name) ? r : NULL;
+        uint32_t taken = d->taken[position];
+        if (taken && taken != LEFT_OUT)
+                return result_of(&d->regions[taken - 1]);
+        if (taken || !d->carries)
+                return NULL;
+        d->result.unchanged_bytes += d->base->regions[position]->desc.bytes;
+        return d->base->regions[position];
+}
+
+/* Does nobody know of the regions in the catalog? Then all of them are carried. */
+static bool is_carried(const struct draft *d, const struct catalog *c, uint32_t first)
+{
+        uint64_t bytes = c->count * sizeof(*d->taken);
+        const uint8_t *taken = (const uint8_t *)(d->taken + first);
+        return d->carries && skip_zeros(taken, 0, bytes) == bytes;
 }
 
 /* ---- catalogs -------------------------------------------------------------------------------- */
@@ -90,6 +101,13 @@ static int follow_catalog(struct listing *l, struct catalog *c, uint32_t first)
         struct stored_region **list = v->regions + v->region_count;
         uint32_t count = 0;
         bool same = c->place.ref.offset != 0; /* one of format 1 is nowhere yet */
+        if (same && is_carried(l->d, c, first)) {
+                memcpy(list, c->regions, c->count * sizeof(struct stored_region *));
+                v->region_count += c->count;
+                l->d->result.unchanged_bytes += c->data_bytes;
+                c->users++;
+                return add_catalog(l, c);
+        }
         for (uint32_t i = 0; i < c->count; i++) {
                 struct stored_region *r = successor(l->d, first + i);
                 same = same && r == c->regions[i];
@@ -167,27 +185,18 @@ static int repack(struct listing *l)
         return rc;
 }
 
-/* What the version takes over although the program did not declare it. */
-static void count_carried(struct draft *d)
-{
-        for (uint32_t i = 0; d->gone && d->base && i < d->base->region_count; i++)
-                if (!d->taken[i] && successor(d, i))
-                        d->result.unchanged_bytes += d->base->regions[i]->desc.bytes;
-}
-
 int draft_list_regions(struct draft *d)
 {
         struct listing l = {.d = d, .v = d->v, .same_names = true};
         uint64_t base = d->base ? d->base->region_count : 0;
         uint64_t most = base + d->region_count;
-        if (most > MAX_REGIONS && d->gone)
+        if (most > MAX_REGIONS && d->carries)
                 return err_set(-EINVAL, "a version can have %u regions", MAX_REGIONS);
         int rc = 0;
         for (uint32_t i = 0; rc == 0 && i < d->region_count; i++)
                 rc = finish_region(d, &d->regions[i]);
         if (rc)
                 return rc;
-        count_carried(d);
         d->v->regions =
                 budget_alloc(d->p->budget, max_u64(most, 1) * sizeof(void *), "the region table");
         if (!d->v->regions)

@@ -70,7 +70,7 @@ bool draft_knows(const struct draft *d, const char *name)
 {
         int64_t at = d->base ? version_find(d->base, name) : -1;
         if (at >= 0)
-                return d->taken[at] != 0;
+                return d->taken[at] != 0 && d->taken[at] != LEFT_OUT;
         return d->name_count && *name_place(d, name) != 0;
 }
 
@@ -287,8 +287,14 @@ uint64_t draft_base(const struct draft *d)
         return d->base ? d->base->number : 0;
 }
 
-void draft_carry(struct draft *d, bool (*gone)(void *arg, const char *name), void *arg)
+void draft_carry(struct draft *d)
 {
-        d->gone = gone;
-        d->gone_arg = arg;
+        d->carries = true;
+}
+
+void draft_leave_out(struct draft *d, const char *name)
+{
+        int64_t at = d->base ? version_find(d->base, name) : -1;
+        if (at >= 0 && !d->taken[at])
+                d->taken[at] = LEFT_OUT;
 }

@@ -199,9 +199,10 @@ bool draft_same(const struct draft *d, uint32_t region, uint64_t block, const vo
 /* draft_put for a block of which draft_same was true. */
 int draft_put_same(struct draft *d, uint32_t region, uint64_t block);
 
-/* At publication, takes over the regions of that version that this one does not have, except those
- * of which `gone` is true then. */
-void draft_carry(struct draft *d, bool (*gone)(void *arg, const char *name), void *arg);
+/* Before publication: the regions of that version that this one does not have are taken over. */
+void draft_carry(struct draft *d);
+/* … except this one. */
+void draft_leave_out(struct draft *d, const char *name);
 
 /* What became of the blocks of a region. */
 struct region_result {

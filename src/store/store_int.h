@@ -297,6 +297,7 @@ struct draft_region {
         struct region_result result;
 };
 
+#define LEFT_OUT UINT32_MAX
 struct draft {
         struct pool *p;
         struct version *v;
@@ -307,13 +308,12 @@ struct draft {
         uint64_t leaf_count, leaf_capacity;
         uint64_t *seen; /* a bit for each block: put or kept                 */
         uint64_t word_count, word_capacity;
-        uint32_t *taken; /* per region of the base: number of its successor + 1 */
+        uint32_t *taken; /* per region of the base: number of its successor + 1, or LEFT_OUT */
         uint64_t taken_capacity;
         uint32_t *names; /* of regions that the base does not have: number + 1, by hash */
         uint64_t name_count, name_capacity;
-        uint64_t shared[LEAF_CLASSES];             /* leaves that may yet have to be cloned */
-        bool (*gone)(void *arg, const char *name); /* NULL: what is not declared is left out */
-        void *gone_arg;
+        uint64_t shared[LEAF_CLASSES]; /* leaves that may yet have to be cloned */
+        bool carries;                  /* what the program did not declare      */
         uint64_t unsampled; /* bytes since the last block that was timed */
         struct draft_result result;
 };
