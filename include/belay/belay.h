@@ -39,15 +39,20 @@ extern "C" {
 
 /* What was lost. Everything that is not listed is intact. */
 enum belay_code {
-        BELAY_E_CHECKPOINT =
-                -1001,            /* this checkpoint; earlier versions and the program are intact */
-        BELAY_E_LEVEL = -1002,    /* a storage level; the version exists at the other levels      */
-        BELAY_E_TRACKING = -1003, /* change tracking; the next checkpoint copies everything       */
-        BELAY_E_BROKEN = -1004,   /* the context: close it; published versions are intact, unless
-                                     the pool was deleted                                         */
-        BELAY_E_DATA = -1005,     /* stored data is damaged and no intact version could be placed */
-        BELAY_E_MISMATCH = -1006, /* nothing: restart refused, regions differ (see the report)    */
-        BELAY_E_FORMAT = -1007    /* nothing: the file is no pool, or of a newer format           */
+        /* This checkpoint; earlier versions and the program are intact. */
+        BELAY_E_CHECKPOINT = -1001,
+        /* A storage level; the version exists at the other levels. */
+        BELAY_E_LEVEL = -1002,
+        /* Change tracking; the next checkpoint copies everything. */
+        BELAY_E_TRACKING = -1003,
+        /* The context: close it; published versions are intact, unless the pool was deleted. */
+        BELAY_E_BROKEN = -1004,
+        /* Stored data is damaged and no intact version could be placed. */
+        BELAY_E_DATA = -1005,
+        /* Nothing: restart refused, regions differ (see the report). */
+        BELAY_E_MISMATCH = -1006,
+        /* Nothing: the file is no pool, or of a newer format. */
+        BELAY_E_FORMAT = -1007
 };
 
 /* Element types. BELAY_RAW elements are opaque bytes of a size the program gives. */
@@ -89,24 +94,25 @@ struct belay_desc {
         uint32_t block_bytes; /* 0: the option `block`; else a power of two, 128 … 1 MiB       */
         uint32_t flags;       /* BELAY_GLOBAL or 0                                             */
         uint32_t reserved;    /* 0                                                             */
-        uint64_t dims[BELAY_MAX_DIMS];        /* C order: the last one varies fastest           */
-        uint64_t global_dims[BELAY_MAX_DIMS]; /* with BELAY_GLOBAL: the whole array's shape …   */
-        uint64_t global_start[BELAY_MAX_DIMS]; /* … and where this part begins in it             */
+        /* C order: the last one varies fastest. */
+        uint64_t dims[BELAY_MAX_DIMS];
+        /* With BELAY_GLOBAL: the whole array's shape, and where this part begins in it. */
+        uint64_t global_dims[BELAY_MAX_DIMS];
+        uint64_t global_start[BELAY_MAX_DIMS];
         /* With BELAY_GLOBAL, for a region that holds several boxes of the array, one after the
          * other: they have as many elements as the region, in sum. global_start is not used. */
         uint32_t global_ndims;         /* of global_dims and the boxes; 0: ndims               */
         uint32_t box_count;            /* 0: one box, at global_start and of the shape dims    */
         const struct belay_box *boxes; /* copied                                               */
 };
-#define BELAY_GLOBAL                                                                               \
-        1u /* a part of a global array                                                 */
-#define BELAY_UNTRACKED                                                                            \
-        2u /* also written by devices or other processes: copied whole at every checkpoint */
+/* A part of a global array. */
+#define BELAY_GLOBAL 1u
+/* Also written by devices or other processes: copied whole at every checkpoint. */
+#define BELAY_UNTRACKED 2u
+/* Written all over or not at all: one fault opens all of it, for the option precopy. */
+#define BELAY_CHUNK 4u
 
-#define BELAY_CHUNK                                                                                \
-        4u /* written all over or not at all: one fault opens all of it, for the option precopy */
-
-/* ---- options ------------------------------------------------------------------------------- */
+/* ---- options ---- */
 
 /* Creates a set of options. Order of precedence: default < file < environment < belay_config_set.
  * The file is $BELAY_CONF, or ./belay.conf if there is one; it is only read. Thread-safe. */
@@ -116,7 +122,7 @@ int belay_config_set(struct belay_config *config, const char *key, const char *v
 /* Accepts NULL. One thread at a time. */
 void belay_config_delete(struct belay_config **config);
 
-/* ---- context ------------------------------------------------------------------------------- */
+/* ---- context ---- */
 
 /* Opens the pool named by the option `pool`, creating it if it does not exist. `config` may be NULL
  * and is only read. Fails with -EBUSY if a live process uses the pool, and never changes a
@@ -128,7 +134,7 @@ int belay_close(struct belay **b);
 /* The value in force of an option, as text. -ENOSPC if `bytes` is too small. Thread-safe. */
 int belay_get(struct belay *b, const char *key, char *value, size_t bytes);
 
-/* ---- regions ------------------------------------------------------------------------------- */
+/* ---- regions ---- */
 
 /* These calls cost the same however many regions there are, and wait for no version that is being
  * flushed: a region joins or leaves at the next checkpoint, and that version has it as it was when
@@ -159,7 +165,7 @@ int belay_free(struct belay *b, const char *name);
 /* Address of a region's memory, NULL if there is no such region. One thread at a time. */
 void *belay_ptr(struct belay *b, const char *name);
 
-/* ---- checkpoint and restart ---------------------------------------------------------------- */
+/* ---- checkpoint and restart ---- */
 
 /* Freezes the state of all regions as a new version and returns; the version is flushed while the
  * program runs on, and published. With the option policy = sync it returns when the version is
@@ -229,19 +235,19 @@ struct belay_status {
         int code;
         char text[512];
 };
-/* State of a version (0: the last one); those before it are known while it is flushed. Thread-safe.
- */
+/* State of a version (0: the last one); those before it are known while it is flushed.
+ * Thread-safe. */
 int belay_status(struct belay *b, uint64_t version, struct belay_status *out);
 /* Number of the version last frozen or restored in this context, 0 if none. One thread at a
  * time. */
 uint64_t belay_version(const struct belay *b);
 
-#define BELAY_ALLOW_MISSING                                                                        \
-        1u /* registered regions the version does not have keep their content                      \
-            */
-#define BELAY_ALLOW_UNEXPECTED                                                                     \
-        2u              /* stored regions that are not registered are passed over          */
-#define BELAY_RESIZE 4u /* allocated regions take the stored dims; use belay_ptr afterwards */
+/* Registered regions the version does not have keep their content. */
+#define BELAY_ALLOW_MISSING 1u
+/* Stored regions that are not registered are passed over. */
+#define BELAY_ALLOW_UNEXPECTED 2u
+/* Allocated regions take the stored dims; use belay_ptr afterwards. */
+#define BELAY_RESIZE 4u
 
 /* Brings the newest intact version back into the registered regions. 1: done. 0: the pool has no
  * version. A damaged version is passed over with a warning and the next older one is taken; so is
@@ -274,7 +280,7 @@ int belay_stored(struct belay *b, const char *name, struct belay_desc *out);
  * region that is no part of a global array. One thread at a time. */
 int belay_stored_boxes(struct belay *b, const char *name, struct belay_box *out, uint32_t room);
 
-/* ---- what happened ------------------------------------------------------------------------- */
+/* ---- what happened ---- */
 
 struct belay_stats {
         size_t size; /* sizeof(struct belay_stats), set by the caller */

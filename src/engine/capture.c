@@ -227,8 +227,7 @@ int engine_abort(struct engine *e)
         return 0;
 }
 
-/* ---- what is carried over ----------------------------------------------------------------------
- */
+/* ---- what is carried over ---- */
 
 void engine_carry(struct engine *e, bool carry)
 {

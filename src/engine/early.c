@@ -55,8 +55,7 @@ uint64_t early_next_ns(const struct engine *e)
         return e->early.next_ns;
 }
 
-/* ---- looking ----------------------------------------------------------------------------------
- */
+/* ---- looking ---- */
 
 /* What was copied and is written now has to be copied again. */
 static void call_modified(struct engine *e, struct watch *w, uint64_t u)
@@ -81,8 +80,8 @@ static void cannot_watch(struct engine *e, struct watch *w)
         e->early.failed = true;
 }
 
-/* With no handler at work: one that is just about to open a page would open what is protected here.
- */
+/* With no handler at work: one that is just about to open a page would open what is protected
+ * here. */
 static bool look_at_faults(struct engine *e, struct watch *w, bool again)
 {
         bool modified = false;
@@ -207,8 +206,7 @@ static void look_if_time(struct engine *e, const struct watch *but)
         e->early.next_ns = max_u64(next_look(e), now + LEAST_TIMES * (now - start));
 }
 
-/* ---- copying ----------------------------------------------------------------------------------
- */
+/* ---- copying ---- */
 
 static int begin_draft(struct engine *e)
 {
@@ -375,8 +373,7 @@ void early_forget(struct engine *e)
         e->early.any = false;
 }
 
-/* ---- around a commit ---------------------------------------------------------------------------
- */
+/* ---- around a commit ---- */
 
 /* collect finds what was written since the last look: what the draft has and is not among it, it
  * has for good. It counts as changed since the version before until this one is published. */

@@ -168,9 +168,9 @@ void flush_adapt(struct engine *e);
 /* After a failure: lets the program go on, whatever was not captured. */
 void flush_abandon(struct engine *e);
 
-/* With `diff = pages` nothing is compared. So no unit may be called written because it probably
- * will be: it would be stored again and again, and nothing would find out that it did not change.
- */
+/* With `diff = pages` nothing is compared. So no unit may be called written because it
+ * probably will be: it would be stored again and again, and nothing would find out that it did
+ * not change. */
 static inline bool by_pages(const struct engine *e)
 {
         return e->options.diff == DIFF_PAGES;

@@ -6,18 +6,18 @@
  *        └───── abandon ◄──────────┴──────── failure ◄──────────┘
  *
  * Invariants
- *  1. IDLE: `committing` is false, no unit is PENDING, BUSY or COPIED, all slots are free; there is
- * no draft unless `open`.
- *  2. FLUSHING: the draft, the plan and the units belong to the flusher; the program runs the fault
- * handler, and may change the registry, which the flusher does not read: it has the regions of the
- * part, which stay as they are. One that the program drops, moves or resizes is retired, and
- * deleted in the end (retire.c).
+ *  1. IDLE: `committing` is false, no unit is PENDING, BUSY or COPIED, all slots are free; there
+ *     is no draft unless `open`.
+ *  2. FLUSHING: the draft, the plan and the units belong to the flusher; the program runs the
+ *     fault handler, and may change the registry, which the flusher does not read: it has the
+ *     regions of the part, which stay as they are. One that the program drops, moves or resizes is
+ *     retired, and deleted in the end (retire.c).
  *  3. The lock protects `committing`, `last`, `listed`, `stats` and the totals. It is never held
- * during I/O, and the flusher takes it only when no program thread can be waiting for a unit. Any
- * thread may ask for the state of a version: it looks at `last` and `listed`, never at the pool,
- * which belongs to whoever commits.
+ *     during I/O, and the flusher takes it only when no program thread can be waiting for a unit.
+ *     Any thread may ask for the state of a version: it looks at `last` and `listed`, never at the
+ *     pool, which belongs to whoever commits.
  *  4. A version may be captured in parts: FLUSHING and IDLE take turns, with a draft in between,
- * until the last part is sealed. `open` says so.
+ *     until the last part is sealed. `open` says so.
  *  5. A failed commit leaves all its units dirty: the next version is complete.
  *
  * epoch_check states 1 as code. */
@@ -378,8 +378,7 @@ int epoch_failed(struct engine *e, int rc)
         return rc;
 }
 
-/* ---- what the program sees of it ----------------------------------------------------------------
- */
+/* ---- what the program sees of it ---- */
 
 int engine_wait(struct engine *e, uint64_t version, uint64_t timeout_ns)
 {
@@ -457,8 +456,7 @@ void engine_messages(struct engine *e)
                 log_deliver(&e->messages);
 }
 
-/* ---- regions ------------------------------------------------------------------------------------
- */
+/* ---- regions ---- */
 
 void engine_forget(struct engine *e)
 {
@@ -474,8 +472,7 @@ void engine_still(struct engine *e)
         early_drop(e);
 }
 
-/* ---- life
- * ---------------------------------------------------------------------------------------- */
+/* ---- life ---- */
 
 int engine_new(const struct engine_options *o, struct pool *pool, struct regions *regions,
                struct engine **out)

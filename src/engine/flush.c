@@ -189,8 +189,8 @@ static uint64_t trim_to_huge(const struct span *s, uint64_t *first, uint64_t *en
         return PLAT_HUGE_PAGE;
 }
 
-/* With policy adaptive, a unit stays closed once, so that the fault tells when the program comes.
- */
+/* With policy adaptive, a unit stays closed once, so that the fault tells when the program
+ * comes. */
 static bool opens_behind(const struct engine *e, const struct watch *w, uint64_t u)
 {
         return can_open(w, u) && (e->options.policy != POLICY_ADAPTIVE || order_knows(w, u));

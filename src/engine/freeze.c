@@ -3,14 +3,15 @@
  *
  *   KEEP    not written since the version before, which has it: nothing to do
  *   PATCH   few of its pages were written: only those count (patch.c)
- *   DIRECT  staged right here: cannot be protected (edges, small or untracked regions), or too
- * little to be worth it FLUSH   protected, and captured by the flusher or, if the program is
- * faster, by the fault handler */
+ *   DIRECT  staged right here: it cannot be protected (edges, small or untracked regions), or is
+ *           too little to be worth it
+ *   FLUSH   protected, and captured by the flusher or, if the program is faster, by the fault
+ *           handler */
 #include "engine/engine_int.h"
 #include <errno.h>
 
-/* Up to this much is staged at the freeze: it costs less than its protection and its faults would.
- */
+/* Up to this much is staged at the freeze: it costs less than its protection and its faults
+ * would. */
 #define DIRECT_BYTES (UINT64_C(2) << 20)
 /* More runs than this are protected as one: a system call each, and mappings are split no further
  * than needed. */
@@ -236,8 +237,8 @@ static int put_direct(struct engine *e)
                 for (uint64_t u = 0; (u = skip_zeros(w->mode, u, units)) < units; u++) {
                         if (w->mode[u] != MODE_DIRECT)
                                 continue;
-                        /* Watched from before it is read on, where that costs the program nothing.
-                         */
+                        /* Watched from before it is read on, where that costs the program
+                         * nothing. */
                         bool watched = w->ops->take && unit_is_whole(&w->span, u) &&
                                        w->ops->arm(&e->tracker, w, u, 1) == 0;
                         int rc = put_unit(e, i, u, (const uint8_t *)unit_begin(&w->span, u));

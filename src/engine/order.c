@@ -67,7 +67,7 @@ void order_plan(struct engine *e)
                 e->part[e->plan[i].region]->watch->place[e->plan[i].unit] = (uint32_t)i;
 }
 
-/* ---- what an epoch tells ------------------------------------------------------------------------
+/* ---- what an epoch tells ----
  *
  * Where the flusher keeps ahead of the program, most units meet no fault, and only of a few it is
  * known when they were written in this epoch. Their times do not compare with those of the others,

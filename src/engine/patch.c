@@ -89,7 +89,7 @@ bool patch_fits(const struct engine *e)
         return pages <= capacity(e);
 }
 
-/* ---- at the freeze --------------------------------------------------------------------------- */
+/* ---- at the freeze ---- */
 
 static uint8_t *copy_of(const struct engine *e, uint64_t i)
 {
@@ -184,9 +184,9 @@ static int put_here(struct engine *e, uint32_t region, uint64_t block)
         return rc < 0 ? rc : 0;
 }
 
-/* Written pages [low, high), which are watched again, while the program waits. The last block is
- * kept back until it is certain that no more pages of it come: it is read after they are watched.
- */
+/* Written pages [low, high), which are watched again, while the program waits. The last block
+ * is kept back until it is certain that no more pages of it come: it is read after they are
+ * watched. */
 static int put_pages(struct engine *e, uint32_t region, uintptr_t low, uintptr_t high,
                      uint64_t *last)
 {
@@ -279,7 +279,7 @@ int patch_take(struct engine *e)
         return 0;
 }
 
-/* ---- in the flusher -------------------------------------------------------------------------- */
+/* ---- in the flusher ---- */
 
 /* Lays the copies from number i on over e->block, which stands for [begin, end) of the memory. */
 static void overlay(struct engine *e, uint64_t i, uintptr_t begin, uintptr_t end)

@@ -7,9 +7,11 @@
  *   attached, or to be resized       belongs to the program again when the call returns: what the
  *                                    version still needs of it is copied first, to a shadow
  *
- *     PENDING ──► BUSY ── the caller copies the unit ──► SHADOW ── the flusher stages the copy ──►
- * DONE patches not staged yet ── the caller puts their blocks together ──► shadow steps stopped:
- * the watch gets the tracker `gone`, which touches nothing ─► pages open, no traps
+ *     PENDING ──► BUSY ── the caller copies the unit ──► SHADOW ── the flusher stages it ──► DONE
+ *
+ *   Then, with the steps stopped, the watch gets the tracker `gone`, which touches nothing: the
+ *   pages are open, and nothing traps. A block of copied pages that is not staged yet takes its
+ *   other pages from the version before (patch.c).
  *
  * Steps. Between the freeze and the last capture the flusher touches memory of regions in steps
  * only, and it does not wait for the medium in a step (draft_make_room comes before it; a page that
@@ -30,13 +32,12 @@ struct shadow {
         uint32_t unit_count;
 };
 
-/* ---- steps -------------------------------------------------------------------------------------
- */
+/* ---- steps ---- */
 
 enum { NOT_WANTED, WANTED, WAITED }; /* … and the flusher waits */
 
-/* The mutex is not fair: without `wanted` a flusher that never waits would hardly let anybody in.
- */
+/* The mutex is not fair: without `wanted` a flusher that never waits would hardly let anybody
+ * in. */
 void step_begin(struct engine *e)
 {
         uint32_t wanted;
@@ -69,8 +70,7 @@ static void let_steps(struct engine *e, uint64_t mask)
         raw_restore_signals(mask);
 }
 
-/* ---- the shadow --------------------------------------------------------------------------------
- */
+/* ---- the shadow ---- */
 
 static void shadow_delete(struct engine *e, struct watch *w)
 {
@@ -138,8 +138,7 @@ const uint8_t *shadow_unit(const struct watch *w, uint64_t u)
         return w->shadow->units + w->shadow->unit_at[u] * w->span.unit_bytes;
 }
 
-/* ---- leaving -----------------------------------------------------------------------------------
- */
+/* ---- leaving ---- */
 
 /* Is it in the part that is being committed? With the steps stopped, or by who commits. */
 static bool is_needed(const struct region *r)
@@ -196,8 +195,8 @@ static void delete_region(struct engine *e, struct region *r)
         region_delete(e->options.budget, r);
 }
 
-/* It is not clean when the version is published: it is not there any more. The steps are stopped.
- */
+/* It is not clean when the version is published: it is not there any more. The steps are
+ * stopped. */
 static void leave_captured(struct engine *e, struct watch *w)
 {
         if (!w || !w->captured)

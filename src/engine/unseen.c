@@ -39,8 +39,8 @@ static void found(struct engine *e, struct watch *w, uint64_t u)
                 atomic_compare_exchange_strong(&w->span.access[u], &none, ACCESS_AVOIDED);
 }
 
-/* From the freeze on, or since it was opened. One that is still protected has the marks of before.
- */
+/* From the freeze on, or since it was opened. One that is still protected has the marks of
+ * before. */
 static bool is_watched(const struct watch *w, uint64_t u)
 {
         return w->ops->written && w->mode[u] != MODE_FLUSH && !atomic_load(&w->span.written[u]);

@@ -55,8 +55,7 @@ struct region *region_find(const struct regions *r, const char *name);
  * attached one is at ptr from now on. Nothing changes on failure. */
 int region_reshape(struct regions *r, struct region *region, const uint64_t *dims, void *ptr);
 
-/* ---- tracking ---------------------------------------------------------------------------------
- */
+/* ---- tracking ---- */
 
 /* What is known about the units of one region between commits. */
 struct watch {
@@ -88,8 +87,14 @@ struct watch {
         bool fixed;               /* another tracker does not work there                     */
 };
 
-enum mode { MODE_KEEP = 0, /* of nearly all, where little was written: skip_zeros */
-             MODE_DIRECT, MODE_FLUSH, MODE_OPENED, MODE_PATCH, MODE_EARLY };
+enum mode {
+        MODE_KEEP = 0, /* of nearly all, where little was written: skip_zeros */
+        MODE_DIRECT,
+        MODE_FLUSH,
+        MODE_OPENED,
+        MODE_PATCH,
+        MODE_EARLY
+};
 
 #define SCAN_RANGES 4096u
 #define SCAN_PARTS  64u
@@ -112,8 +117,8 @@ struct tracker {
         uint64_t largest_unit;    /* … and the largest unit of those that trap */
         uint64_t unit_bytes;
         struct shelf small_watches; /* those of one unit, which may be very many */
-        bool small;                /* regions smaller than a unit are watched, too */
-        struct plat_range *ranges; /* for scanning … */
+        bool small;                 /* regions smaller than a unit are watched, too */
+        struct plat_range *ranges;  /* for scanning … */
         struct scan_part parts[SCAN_PARTS];
 };
 
@@ -129,8 +134,8 @@ struct tracker_ops {
         int (*open)(struct tracker *t);
         int (*add)(struct tracker *t, struct watch *w);
         void (*remove)(struct tracker *t, struct watch *w);
-        /* Before collect, for every one of `parts` (SCAN_PARTS at most), in any thread; may be NULL
-         */
+        /* Before collect, for every one of `parts` (SCAN_PARTS at most), in any thread; may be
+         * NULL */
         int (*scan)(struct tracker *t, struct watch *w, uint32_t part, uint32_t parts);
         /* Sets dirty[] for units that may have been written since they were armed. More is allowed,
          * less never. */
@@ -151,8 +156,7 @@ extern const struct tracker_ops tracker_scan, tracker_dense, tracker_uffd, track
         tracker_hash, tracker_gone;
 
 /* wanted: an enum of the option `tracker`. Takes the best that works here; a forced one that does
- * not is an error.
- */
+ * not is an error. */
 int tracker_open(struct tracker *t, uint64_t wanted, const struct probe probes[PROBE_COUNT],
                  uint64_t unit_bytes, struct budget *budget);
 void tracker_close(struct tracker *t);

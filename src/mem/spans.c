@@ -36,15 +36,15 @@ void await_none(const _Atomic uint32_t *count)
                 plat->sleep_ns(1000);
 }
 
-/* ---- pieces ---------------------------------------------------------------------------------- */
+/* ---- pieces ---- */
 
 static struct span_table *table_new(uint32_t count)
 {
         return plat->alloc(sizeof(struct span_table) + max_u64(count, 1) * sizeof(void *));
 }
 
-/* What one or two chunks that follow each other hold, with one more span at its place or one less.
- */
+/* What one or two chunks that follow each other hold, with one more span at its place or one
+ * less. */
 struct content {
         const struct span_chunk *a, *b;
         struct span *more;
@@ -156,7 +156,7 @@ static int replace(struct span_table *old, uint32_t at, uint32_t gone, const str
         return 0;
 }
 
-/* ---- adding and removing ------------------------------------------------------------------- */
+/* ---- adding and removing ---- */
 
 int spans_add(struct span *s)
 {

@@ -1,16 +1,16 @@
 /* trackers.c: the four ways to know what was written.
  *
- *   scan      the kernel remembers written pages (asynchronous write protection), PAGEMAP_SCAN
- * reads them; no fault costs more than 0.8 µs. For the time of a commit, mprotect traps writes to
- * units that are not captured yet. uffd      userfaultfd write protection, a fault is a SIGBUS in
- * the writing thread. mprotect  the same with mprotect and SIGSEGV. Works everywhere. hash nothing
- * is known and nothing can be trapped: all is copied at the freeze, the block hash finds the
- * changes.
+ *   scan      The kernel remembers written pages (asynchronous write protection), PAGEMAP_SCAN
+ *             reads them; no fault costs more than 0.8 µs. For the time of a commit, mprotect
+ *             traps writes to units that are not captured yet.
+ *   uffd      userfaultfd write protection: a fault is a SIGBUS in the writing thread.
+ *   mprotect  The same with mprotect and SIGSEGV. Works everywhere.
+ *   hash      Nothing is known and nothing can be trapped: all is copied at the freeze, and the
+ *             block hash finds the changes.
  *
  * dense is what scan turns to for a region that is written all over in every epoch: nothing needs
  * to be remembered then, and the kernel's faults, 1.3 µs a page, are spared. It traps as uffd does,
- * which several threads can do at once (mprotect has one lock for all), and only during a commit.
- */
+ * which several threads can do at once (mprotect has one lock for all), and only during a commit. */
 #include "mem/mem_int.h"
 #include <errno.h>
 
@@ -25,8 +25,7 @@ static void *unit_pages(const struct watch *w, uint64_t first, uint64_t count, u
         return (void *)low;
 }
 
-/* ---- mprotect ----------------------------------------------------------------------------------
- */
+/* ---- mprotect ---- */
 
 static int mprotect_open(struct tracker *t)
 {
@@ -87,8 +86,7 @@ const struct tracker_ops tracker_mprotect = {
         .arm = mprotect_protect,
 };
 
-/* ---- uffd --------------------------------------------------------------------------------------
- */
+/* ---- uffd ---- */
 
 static int uffd_open(struct tracker *t)
 {
@@ -134,8 +132,7 @@ const struct tracker_ops tracker_uffd = {
         .arm = uffd_protect,
 };
 
-/* ---- scan --------------------------------------------------------------------------------------
- */
+/* ---- scan ---- */
 
 static int scan_open(struct tracker *t)
 {
@@ -274,8 +271,7 @@ const struct tracker_ops tracker_scan = {
         .arm = scan_arm,
 };
 
-/* ---- dense -------------------------------------------------------------------------------------
- */
+/* ---- dense ---- */
 
 static int dense_add(struct tracker *t, struct watch *w)
 {
@@ -320,8 +316,7 @@ const struct tracker_ops tracker_dense = {
         .arm = arm_nothing,
 };
 
-/* ---- hash --------------------------------------------------------------------------------------
- */
+/* ---- hash ---- */
 
 static void remove_nothing(struct tracker *t, struct watch *w)
 {
@@ -352,8 +347,7 @@ const struct tracker_ops tracker_hash = {
         .arm = arm_nothing,
 };
 
-/* ---- gone --------------------------------------------------------------------------------------
- */
+/* ---- gone ---- */
 
 static int cannot_collect(struct tracker *t, struct watch *w, uint32_t parts)
 {
@@ -378,8 +372,7 @@ const struct tracker_ops tracker_gone = {
         .arm = arm_nothing,
 };
 
-/* ---- choice ------------------------------------------------------------------------------------
- */
+/* ---- choice ---- */
 
 static bool works(const struct tracker_ops *ops, const struct probe probes[PROBE_COUNT])
 {

@@ -49,7 +49,7 @@ int faults_ready(void)
         return rc;
 }
 
-/* ---- watches -------------------------------------------------------------------------------- */
+/* ---- watches ---- */
 
 static const uint64_t head = (sizeof(struct watch) + 63) / 64 * 64;
 
@@ -237,8 +237,7 @@ void watches_init(struct tracker *t)
         shelf_init(&t->small_watches, t->budget, watch_bytes(1));
 }
 
-/* ---- copies -----------------------------------------------------------------------------------
- */
+/* ---- copies ---- */
 
 static void free_slots(struct tracker *t)
 {

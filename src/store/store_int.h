@@ -4,13 +4,14 @@
 
 #include "store/store.h"
 
-/* ---- media: where the bytes go ------------------------------------------------------------------
- */
+/* ---- media: where the bytes go ---- */
 
-#define IO_DEPTH  8u  /* large buffers for transfers                                */
-#define TRANSFERS 64u /* in flight at once; tags are 0 … TRANSFERS - 1              */
-#define CHUNK_BYTES                                                                                \
-        (1u << 20) /* largest request; the largest block fits                           */
+/* Large buffers for transfers. */
+#define IO_DEPTH 8u
+/* In flight at once; tags are 0 … TRANSFERS - 1. */
+#define TRANSFERS 64u
+/* The largest request; the largest block fits. */
+#define CHUNK_BYTES (1u << 20)
 
 struct media;
 /* Method table, size first. write and read begin a transfer whose buffer is borrowed until wait
@@ -71,8 +72,7 @@ int media_read_now(struct media *m, void *to, uint64_t bytes, uint64_t offset);
 /* offset, bytes and buffer must be aligned. No other transfer may be in flight. */
 int media_write_now(struct media *m, const void *from, uint64_t bytes, uint64_t offset);
 
-/* ---- space: which slots are free
- * ----------------------------------------------------------------- */
+/* ---- space: which slots are free ---- */
 
 struct space {
         struct budget *budget;
@@ -97,8 +97,7 @@ bool space_take(struct space *s, uint64_t least, uint64_t most, uint64_t *slot, 
 bool space_take_crumb(struct space *s, uint64_t least, uint64_t below, uint64_t *slot,
                       uint64_t *count);
 
-/* ---- leaf: a part of a map in memory
- * ---------------------------------------------------------------- */
+/* ---- leaf: a part of a map in memory ---- */
 
 /* Holds one reference on the slots of each of its entries that has an offset, and on its own once
  * it has a place. Shared between versions by reference count. */
@@ -136,8 +135,7 @@ static inline void entry_ref(struct space *s, const struct leaf_entry *e, uint32
 /* Does `l` map the same blocks, in number and length, as leaf number `leaf` of d would? */
 bool leaf_fits(const struct leaf *l, const struct region_desc *d, uint64_t leaf);
 
-/* ---- writer: gathers objects into large sequential writes
- * --------------------------------------------- */
+/* ---- writer: gathers objects into large sequential writes ---- */
 
 struct chunk {
         uint8_t *buf;
@@ -178,8 +176,7 @@ int writer_cancel(struct pool *p);
 int pool_take_slots(struct pool *p, uint64_t least, uint64_t most, uint64_t *offset,
                     uint64_t *bytes);
 
-/* ---- pool file: found, made and locked
- * --------------------------------------------------------------- */
+/* ---- pool file: found, made and locked ---- */
 
 /* A name in a directory that is open. */
 struct place {
@@ -197,8 +194,7 @@ int pool_file_open_direct(const struct place *at, const struct media *m,
 int pool_file_check(const char *label, const struct plat_stat *st, bool readonly);
 int pool_file_lock(const char *label, int fd);
 
-/* ---- presence: is the file still what it was?
- * --------------------------------------------------------- */
+/* ---- presence: is the file still what it was? ---- */
 
 /* Before a version is begun: the file is under its name and has its full length again, if somebody
  * cut it off. */
@@ -206,8 +202,7 @@ int pool_present(struct pool *p);
 /* Before a version is published: it still is, and nobody has. */
 int pool_unharmed(struct pool *p);
 
-/* ---- pool
- * --------------------------------------------------------------------------------------------- */
+/* ---- pool ---- */
 
 /* The superblock that is not current. */
 struct lost_list {
@@ -250,8 +245,7 @@ struct pool {
         uint8_t *scratch;    /* CHUNK_BYTES, aligned                         */
 };
 
-/* ---- catalog: some regions of a version
- * ----------------------------------------------------------- */
+/* ---- catalog: some regions of a version ---- */
 
 /* A change of one region rewrites its catalog, and the manifest refers to all of them: about the
  * square root of many regions in each keeps both small. */
@@ -276,8 +270,7 @@ uint64_t catalog_bytes(struct stored_region *const *regions, uint32_t count);
 struct stored_region *region_new(struct pool *p, const struct region_desc *desc);
 void region_release(struct pool *p, struct stored_region *r);
 
-/* ---- draft
- * -------------------------------------------------------------------------------------------- */
+/* ---- draft ---- */
 
 #define NO_POSITION UINT32_MAX
 
@@ -314,7 +307,7 @@ struct draft {
         uint64_t name_count, name_capacity;
         uint64_t shared[LEAF_CLASSES]; /* leaves that may yet have to be cloned */
         bool carries;                  /* what the program did not declare      */
-        uint64_t unsampled; /* bytes since the last block that was timed */
+        uint64_t unsampled;            /* bytes since the last block that was timed */
         struct draft_result result;
 };
 

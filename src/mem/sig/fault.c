@@ -18,7 +18,7 @@ _Atomic uint32_t span_changes;
 static _Atomic uint32_t first_family = 1;
 _Atomic uint32_t *guard_family = &first_family;
 
-/* ---- slots --------------------------------------------------------------------------------- */
+/* ---- slots ---- */
 
 /* A stack with a tag that changes on every push and pop, against ABA. */
 int64_t slot_take(struct guard *g)
@@ -104,7 +104,7 @@ static uint64_t unit_id(const struct span *s, uint64_t u)
         return (uint64_t)atomic_load(&s->part) << 32 | u;
 }
 
-/* ---- units --------------------------------------------------------------------------------- */
+/* ---- units ---- */
 
 bool unit_claim(struct span *s, uint64_t u)
 {
@@ -147,9 +147,9 @@ static long open_pages(const struct span *s, uintptr_t low, uintptr_t high)
                          : raw_mprotect(low, high - low, true);
 }
 
-/* The neighbour `u` shares a page that is about to open: if that may be, its bytes in the page can
- * be written without a fault from now on. Unless the kernel remembers that, it is called written.
- */
+/* The neighbour `u` shares a page that is about to open: if that may be, its bytes in the page
+ * can be written without a fault from now on. Unless the kernel remembers that, it is called
+ * written. */
 static bool open_shared(struct span *s, uint64_t u, bool remembered)
 {
         if (!captured(s, u))

@@ -14,10 +14,10 @@
  *  1. Between freeze and capture (DONE, COPIED or SHADOW) the pages of a unit are write-protected.
  *  2. Only who moved PENDING to BUSY reads the unit's memory for the commit.
  *  3. A slot belongs to exactly one COPIED unit, to one BUSY unit being copied, or to the free
- * list: the copies never need more than slot_count slots.
- *  4. Whoever waits for a unit set UNIT_WAITED before sleeping; whoever captures it clears the word
- * and wakes. A wait is bounded and rechecks, so a lost wake-up costs time, never the program;
- * `lost` counts them.
+ *     list: the copies never need more than slot_count slots.
+ *  4. Whoever waits for a unit set UNIT_WAITED before sleeping; whoever captures it clears the
+ *     word and wakes. A wait is bounded and rechecks, so a lost wake-up costs time, never the
+ *     program; `lost` counts them.
  *
  * Everything here is safe in a signal handler: atomics, raw system calls, memcpy. */
 #ifndef BELAY_MEM_SIG_GUARD_H
