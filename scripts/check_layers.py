@@ -23,7 +23,7 @@ LAYERS = {
     "plat": {"base"},
     "format": {"base"},
     "net": {"base", "plat"},
-    "mem": {"base", "plat", "format", "policy"},
+    "mem": {"base", "plat", "format"},
     "reduce": {"base", "plat", "format"},
     "store": {"base", "plat", "format", "net"},
     "group": {"base", "plat", "format", "net"},

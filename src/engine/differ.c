@@ -7,19 +7,24 @@
 
 bool differ_shares(const struct engine *e, struct region *r, uint32_t *hash)
 {
+        struct region_notes *n = r->notes;
+        if (!n->begun)
+                diff_begin(&n->choice);
+        n->begun = true;
         bool share =
-                e->options.diff == DIFF_AUTO ? diff_next(&r->differ) : e->options.diff != DIFF_OFF;
-        r->hashed = e->options.checksums || (share && !by_pages(e));
-        *hash = r->hashed ? r->desc.hash : HASH_NONE;
+                e->options.diff == DIFF_AUTO ? diff_next(&n->choice) : e->options.diff != DIFF_OFF;
+        n->hashed = e->options.checksums || (share && !by_pages(e));
+        *hash = n->hashed ? r->desc.hash : HASH_NONE;
         return share;
 }
 
 static double touched_bytes(const struct watch *w)
 {
+        const struct unit_notes *n = w->notes;
         double bytes = 0;
         uint64_t units = w->span.units;
-        for (uint64_t u = 0; (u = skip_zeros(w->mode, u, units)) < units; u++) {
-                if (w->mode[u] == MODE_PATCH)
+        for (uint64_t u = 0; (u = skip_zeros(n->mode, u, units)) < units; u++) {
+                if (n->mode[u] == MODE_PATCH)
                         bytes += (double)w->pages[u] * PLAT_PAGE;
                 else
                         bytes += (double)unit_length(&w->span, u);
@@ -30,8 +35,8 @@ static double touched_bytes(const struct watch *w)
 /* As large a share of the region changed as last time, but no more than was touched. */
 static double expected_change(const struct region *r, double touched)
 {
-        double changed = r->differ.share * (double)r->desc.bytes;
-        return r->compared && changed < touched ? changed : touched;
+        double changed = r->notes->choice.share * (double)r->desc.bytes;
+        return r->notes->compared && changed < touched ? changed : touched;
 }
 
 void differ_predict(struct engine *e)
@@ -40,11 +45,11 @@ void differ_predict(struct engine *e)
                 const struct region *r = e->part[i];
                 struct diff_region d = {.total = (double)r->desc.bytes,
                                         .touched = touched_bytes(r->watch),
-                                        .compared = r->compared,
-                                        .hashed = r->hashed};
+                                        .compared = r->notes->compared,
+                                        .hashed = r->notes->hashed};
                 d.changed = expected_change(r, d.touched);
                 diff_add(&e->expected, &d);
-                e->epoch.compared_regions += r->compared;
+                e->epoch.compared_regions += r->notes->compared;
         }
         struct diff_times t =
                 diff_expect(e->options.diff_model, &e->expected, e->options.checksums, &e->costs);
@@ -66,9 +71,9 @@ void differ_count(struct engine *e)
                 struct diff_region d = {.total = total,
                                         .touched = touched < total ? touched : total,
                                         .changed = changed < total ? changed : total,
-                                        .compared = r->compared,
-                                        .hashed = r->hashed};
-                diff_outcome(&r->differ, e->options.diff_model, &d, e->options.checksums,
+                                        .compared = r->notes->compared,
+                                        .hashed = r->notes->hashed};
+                diff_outcome(&r->notes->choice, e->options.diff_model, &d, e->options.checksums,
                              &e->costs);
         }
         step_end(e);

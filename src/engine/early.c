@@ -60,10 +60,11 @@ uint64_t early_next_ns(const struct engine *e)
 /* What was copied and is written now has to be copied again. */
 static void call_modified(struct engine *e, struct watch *w, uint64_t u)
 {
+        struct unit_notes *n = w->notes;
         w->dirty[u] = 1;
-        e->early.missed += w->early[u];
-        w->put_again = w->put_again || w->early[u];
-        w->early[u] = 0;
+        e->early.missed += n->early[u];
+        n->put_again = n->put_again || n->early[u];
+        n->early[u] = 0;
 }
 
 /* Does the kernel write to it, too? It may be doing so: then nothing may be protected, and a device
@@ -84,6 +85,7 @@ static void cannot_watch(struct engine *e, struct watch *w)
  * here. */
 static bool look_at_faults(struct engine *e, struct watch *w, bool again)
 {
+        const struct unit_notes *n = w->notes;
         bool modified = false;
         guard_hold(&e->tracker.guard);
         if (is_foreign(w)) {
@@ -92,7 +94,7 @@ static bool look_at_faults(struct engine *e, struct watch *w, bool again)
         }
         for (uint64_t u = 0; u < w->span.units; u++)
                 if (atomic_exchange(&w->span.written[u], 0)) {
-                        modified |= w->span.whole || w->early[u];
+                        modified |= w->span.whole || n->early[u];
                         call_modified(e, w, u);
                 }
         if (((modified && w->span.whole) || again) && w->ops->arm(&e->tracker, w, 0, w->span.units))
@@ -103,6 +105,7 @@ static bool look_at_faults(struct engine *e, struct watch *w, bool again)
 
 static bool call_pages_modified(struct engine *e, struct watch *w, int ranges)
 {
+        const struct unit_notes *n = w->notes;
         const struct span *s = &w->span;
         bool missed = false;
         for (int i = 0; i < ranges; i++) {
@@ -110,7 +113,7 @@ static bool call_pages_modified(struct engine *e, struct watch *w, int ranges)
                 uint64_t high = min_u64(e->tracker.ranges[i].end, s->start + s->bytes);
                 for (uint64_t u = (low - s->start) / s->unit_bytes;
                      low < high && u <= (high - 1 - s->start) / s->unit_bytes; u++) {
-                        missed |= w->early[u] != 0;
+                        missed |= n->early[u] != 0;
                         call_modified(e, w, u);
                 }
         }
@@ -138,6 +141,7 @@ static int scan_pages(struct engine *e, struct watch *w, bool again, bool *misse
 
 static bool look_at_pages(struct engine *e, struct watch *w, bool again)
 {
+        struct unit_notes *n = w->notes;
         bool missed = false;
         guard_hold(&e->tracker.guard);
         int rc = is_foreign(w) ? 0 : scan_pages(e, w, again, &missed);
@@ -145,7 +149,7 @@ static bool look_at_pages(struct engine *e, struct watch *w, bool again)
         if (rc) { /* it may have taken marks away */
                 e->early.failed = true;
                 memset(w->dirty, 1, w->span.units);
-                memset(w->early, 0, w->span.units);
+                memset(n->early, 0, w->span.units);
         }
         return missed;
 }
@@ -166,7 +170,7 @@ static void look_around(struct engine *e, const struct watch *but)
                 bool modified = r->watch->ops->take ? look_at_pages(e, r->watch, false)
                                                     : look_at_faults(e, r->watch, false);
                 if (modified)
-                        forecast_modified(&r->watch->forecast, now, step_ns(e) / 2);
+                        forecast_modified(&r->watch->notes->forecast, now, step_ns(e) / 2);
         }
 }
 
@@ -176,7 +180,7 @@ static bool is_near(const struct engine *e)
         bool predicts = e->options.precopy == PRECOPY_PREDICTED;
         for (uint32_t i = 0; predicts && i < e->regions->count; i++) {
                 const struct watch *w = e->regions->list[i]->watch;
-                if (w && w->span.whole && forecast_near(&w->forecast) &&
+                if (w && w->span.whole && forecast_near(&w->notes->forecast) &&
                     since(e) >= e->early.threshold_ns)
                         return true;
         }
@@ -240,8 +244,8 @@ static void pace(struct engine *e, const struct watch *w, uint64_t bytes)
 /* What is put again gives its slot back: nothing may be on its way there. */
 static int settle(struct engine *e, struct watch *w)
 {
-        bool again = w->put_again;
-        w->put_again = false;
+        bool again = w->notes->put_again;
+        w->notes->put_again = false;
         return again ? draft_settle(e->draft) : 0;
 }
 
@@ -252,15 +256,17 @@ static int settle(struct engine *e, struct watch *w)
 static bool is_left(const struct engine *e, const struct region *r, uint64_t u)
 {
         const struct watch *w = r->watch;
-        bool in_full = !r->shares && !e->early.dropped;
-        return (w->dirty[u] || in_full) && !w->early[u] && unit_is_whole(&w->span, u);
+        const struct unit_notes *n = w->notes;
+        bool in_full = !r->notes->shares && !e->early.dropped;
+        return (w->dirty[u] || in_full) && !n->early[u] && unit_is_whole(&w->span, u);
 }
 
 static bool has_work(const struct engine *e, const struct region *r)
 {
         const struct watch *w = r->watch;
+        const struct unit_notes *n = w->notes;
         for (uint64_t u = 0; u < w->span.units; u++)
-                if (is_left(e, r, u) || (atomic_load(&w->span.written[u]) && !w->early[u] &&
+                if (is_left(e, r, u) || (atomic_load(&w->span.written[u]) && !n->early[u] &&
                                          unit_is_whole(&w->span, u)))
                         return true;
         return false;
@@ -269,13 +275,14 @@ static bool has_work(const struct engine *e, const struct region *r)
 static int copy_region(struct engine *e, uint32_t i)
 {
         struct watch *w = e->part[i]->watch;
+        struct unit_notes *n = w->notes;
         if (!has_work(e, e->part[i]))
                 return 0;
-        w->copied_early = true;
+        n->copied_early = true;
         /* Watched from before it is read on. */
         bool modified = w->ops->take ? look_at_pages(e, w, true) : look_at_faults(e, w, true);
         if (modified)
-                forecast_modified(&w->forecast, since(e), step_ns(e) / 2);
+                forecast_modified(&n->forecast, since(e), step_ns(e) / 2);
         if (is_foreign(w))
                 return 0;
         int rc = settle(e, w);
@@ -284,9 +291,9 @@ static int copy_region(struct engine *e, uint32_t i)
                         continue;
                 if (is_foreign(w) || (w->span.whole && atomic_load(&w->span.written[u])))
                         break; /* modified again */
-                w->early[u] = 1;
+                n->early[u] = 1;
                 e->early.any = true;
-                w->look[u] = LOOK_NONE;
+                n->look[u] = LOOK_NONE;
                 w->pages[u] = 0;
                 uint64_t start = plat->now_ns();
                 rc = draft_make_room(e->draft, w->span.unit_bytes);
@@ -311,7 +318,7 @@ static bool is_due(const struct engine *e, const struct region *r)
                 return false;
         if (e->options.precopy == PRECOPY_DELAYED)
                 return true;
-        const struct forecast *f = &r->watch->forecast;
+        const struct forecast *f = &r->watch->notes->forecast;
         /* It has been left alone for a moment: a modification takes its time. */
         return forecast_over(f, now, 2 * step_ns(e)) &&
                (f->seen == 0 || now - f->last_ns >= step_ns(e) / CLOSER);
@@ -367,8 +374,8 @@ void early_forget(struct engine *e)
                 struct watch *w = e->regions->list[i]->watch;
                 if (!w)
                         continue;
-                memset(w->early, 0, w->span.units);
-                w->put_again = false;
+                memset(w->notes->early, 0, w->span.units);
+                w->notes->put_again = false;
         }
         e->early.any = false;
 }
@@ -379,15 +386,17 @@ void early_forget(struct engine *e)
  * has for good. It counts as changed since the version before until this one is published. */
 void early_before_collect(struct watch *w)
 {
+        const struct unit_notes *n = w->notes;
         uint64_t units = w->span.units;
-        for (uint64_t u = 0; (u = skip_zeros(w->early, u, units)) < units; u++)
+        for (uint64_t u = 0; (u = skip_zeros(n->early, u, units)) < units; u++)
                 w->dirty[u] = 0;
 }
 
 void early_after_collect(struct engine *e, struct watch *w)
 {
+        const struct unit_notes *n = w->notes;
         uint64_t units = w->span.units;
-        for (uint64_t u = 0; (u = skip_zeros(w->early, u, units)) < units; u++) {
+        for (uint64_t u = 0; (u = skip_zeros(n->early, u, units)) < units; u++) {
                 if (w->dirty[u]) {
                         call_modified(e, w, u);
                         continue;
@@ -418,8 +427,8 @@ void early_interval(struct engine *e)
                 struct watch *w = e->regions->list[i]->watch;
                 if (!w)
                         continue;
-                forecast_next(&w->forecast, w->span.whole || w->copied_early);
-                w->copied_early = false;
+                forecast_next(&w->notes->forecast, w->span.whole || w->notes->copied_early);
+                w->notes->copied_early = false;
         }
 }
 

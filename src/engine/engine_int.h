@@ -3,6 +3,7 @@
 #define BELAY_ENGINE_INT_H
 
 #include "engine/engine.h"
+#include "engine/notes.h"
 #include "policy/policy.h"
 #include <pthread.h>
 
@@ -119,7 +120,6 @@ struct engine {
 
 /* look.c: which units with this mode hold what an earlier version does; `watch`: they are watched
  * from before they are read on. */
-enum { LOOK_NONE, LOOK_OTHER, LOOK_SAME };
 void look(struct engine *e, uint32_t region, uint8_t mode, bool watch);
 /* Before anything is held or protected: a second thread, if there will be something to look at. */
 int look_ready(struct engine *e);

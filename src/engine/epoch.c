@@ -81,10 +81,11 @@ void epoch_forget(struct engine *e, bool published)
         step_begin(e);
         while (e->captured_count > 0) {
                 struct watch *w = e->captured[--e->captured_count];
+                struct unit_notes *n = w->notes;
                 if (published)
                         memset(w->dirty, 0, w->span.units);
-                memset(w->early, 0, w->span.units);
-                w->captured = false;
+                memset(n->early, 0, w->span.units);
+                n->captured = false;
                 step_end(e); /* there may be many */
                 step_begin(e);
         }
@@ -487,6 +488,7 @@ int engine_new(const struct engine_options *o, struct pool *pool, struct regions
         e->options.probes = NULL;
         e->pool = pool;
         e->regions = regions;
+        regions->note_bytes = sizeof(struct region_notes);
         pthread_condattr_t attr;
         pthread_condattr_init(&attr);
         pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -499,7 +501,8 @@ int engine_new(const struct engine_options *o, struct pool *pool, struct regions
          * those of devices or other mappings either. */
         bool waits = o->policy == POLICY_SYNC && o->precopy == PRECOPY_OFF && !by_pages(e);
         uint64_t wanted = o->tracker == TRACKER_AUTO && waits ? TRACKER_HASH : o->tracker;
-        int rc = tracker_open(&e->tracker, wanted, o->probes, o->unit_bytes, o->budget);
+        int rc = tracker_open(&e->tracker, wanted, o->probes, o->unit_bytes, notes_room_for_units(),
+                              o->budget);
         e->tracker.small = by_pages(e);
         if (rc) {
                 engine_delete(&e);

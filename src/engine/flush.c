@@ -33,9 +33,10 @@ static void arm(struct engine *e, struct watch *w, uint64_t first, uint64_t coun
  * proves unchanged. */
 static bool is_hot(const struct engine *e, const struct watch *w, uint64_t u)
 {
+        const struct unit_notes *n = w->notes;
         if (e->options.precopy != PRECOPY_OFF || by_pages(e))
                 return false;
-        return w->rest[u] > 0 || w->hot[u] >= (w->huge || w->fresh ? 1 : 2);
+        return n->rest[u] > 0 || n->hot[u] >= (w->huge || n->fresh ? 1 : 2);
 }
 
 /* Units that are written in every epoch are not watched: they are called written, which saves the
@@ -61,8 +62,9 @@ void watch_run(struct engine *e, struct watch *w, uint64_t first, uint64_t count
 static int stage_claimed(struct engine *e, uint32_t region, uint64_t u)
 {
         struct watch *w = e->part[region]->watch;
+        const struct unit_notes *n = w->notes;
         bool shadow = (atomic_load(&w->span.state[u]) & UNIT_KIND) == UNIT_SHADOW;
-        if (e->options.policy == POLICY_SYNC && w->look[u] == LOOK_NONE)
+        if (e->options.policy == POLICY_SYNC && n->look[u] == LOOK_NONE)
                 watch_run(e, w, u, 1);
         const uint8_t *content =
                 shadow ? shadow_unit(w, u) : (const uint8_t *)unit_begin(&w->span, u);
@@ -132,9 +134,10 @@ static void follow(struct engine *e, struct cursor *c)
         if (region >= e->part_count)
                 return;
         struct watch *w = e->part[region]->watch;
+        const struct unit_notes *n = w->notes;
         uint64_t u = (uint32_t)(newest - 1);
-        if (w->last_access[u] != ACCESS_NONE && w->mode[u] != MODE_KEEP)
-                c->at = w->place[u] + 1;
+        if (n->last_access[u] != ACCESS_NONE && n->mode[u] != MODE_KEEP)
+                c->at = n->place[u] + 1;
 }
 
 /* What is in a shadow is nobody else's. */
@@ -160,17 +163,19 @@ static bool next_planned(struct engine *e, struct cursor *c, uint32_t *region, u
 /* Lets writes through to a run of captured units. */
 static void open_run(struct engine *e, struct watch *w, uint64_t first, uint64_t count)
 {
+        struct unit_notes *n = w->notes;
         watch_run(e, w, first, count);
-        if (w->runs)
+        if (n->runs)
                 units_written(&w->span, first, count);
         if (!units_open(&w->span, first, count, w->ops->take != NULL))
                 atomic_store(&w->span.stuck, true);
-        memset(w->mode + first, MODE_OPENED, count);
+        memset(n->mode + first, MODE_OPENED, count);
 }
 
 static bool can_open(const struct watch *w, uint64_t u)
 {
-        return w->mode[u] == MODE_FLUSH &&
+        const struct unit_notes *n = w->notes;
+        return n->mode[u] == MODE_FLUSH &&
                (atomic_load(&w->span.state[u]) & UNIT_KIND) == UNIT_DONE;
 }
 
@@ -199,6 +204,7 @@ static bool opens_behind(const struct engine *e, const struct watch *w, uint64_t
 static void open_behind(struct engine *e, uint32_t region, uint64_t u)
 {
         struct watch *w = e->part[region]->watch;
+        const struct unit_notes *n = w->notes;
         if (!e->options.open_behind || !w->ops->traps || w->ops->needs_faults ||
             e->options.policy == POLICY_SYNC)
                 return;
@@ -208,7 +214,7 @@ static void open_behind(struct engine *e, uint32_t region, uint64_t u)
                 end++;
         while (end > u && first > 0 && opens_behind(e, w, first - 1))
                 first--;
-        uint64_t least = w->runs ? RUN_BYTES : OPEN_BYTES;
+        uint64_t least = n->runs ? RUN_BYTES : OPEN_BYTES;
         if (w->huge)
                 least = max_u64(least, trim_to_huge(&w->span, &first, &end));
         if (end > first && (end - first) * w->span.unit_bytes >= least)
@@ -218,8 +224,9 @@ static void open_behind(struct engine *e, uint32_t region, uint64_t u)
 /* After the last capture: everything that is still protected is opened. */
 static void open_span(struct engine *e, struct watch *w)
 {
+        const struct unit_notes *n = w->notes;
         uint64_t units = w->span.units;
-        for (uint64_t u = 0; (u = skip_zeros(w->mode, u, units)) < units;) {
+        for (uint64_t u = 0; (u = skip_zeros(n->mode, u, units)) < units;) {
                 uint64_t end = u;
                 while (end < units && can_open(w, end))
                         end++;
@@ -229,7 +236,7 @@ static void open_span(struct engine *e, struct watch *w)
         }
         /* Clean units between dirty ones may have been protected with them; and single openings may
          * have failed for lack of mappings. One call for all of it joins the pieces again. */
-        if (w->protected)
+        if (n->protected)
                 (void)units_open(&w->span, 0, w->span.units, false);
         atomic_store(&w->span.stuck, false);
 }
@@ -262,19 +269,20 @@ static void keep_clean(struct engine *e)
         for (uint32_t i = 0; i < e->part_count; i++) {
                 const struct region *r = e->part[i];
                 const struct watch *w = r->watch;
+                const struct unit_notes *n = w->notes;
                 uint32_t number = e->part_first + i;
                 uint64_t per_unit = w->span.unit_bytes / r->desc.block_bytes;
                 for (uint64_t u = 0; u < w->span.units;) {
                         uint64_t end = u + 1;
-                        if (w->mode[u] == MODE_KEEP)
-                                end = skip_zeros(w->mode, u, w->span.units);
-                        while (end < w->span.units && w->mode[end] == w->mode[u])
+                        if (n->mode[u] == MODE_KEEP)
+                                end = skip_zeros(n->mode, u, w->span.units);
+                        while (end < w->span.units && n->mode[end] == n->mode[u])
                                 end++;
                         uint64_t first = u * per_unit;
                         uint64_t last = min_u64(end * per_unit, region_blocks(&r->desc));
-                        if (w->mode[u] == MODE_KEEP)
+                        if (n->mode[u] == MODE_KEEP)
                                 draft_keep(e->draft, number, first, last - first);
-                        else if (w->mode[u] == MODE_PATCH)
+                        else if (n->mode[u] == MODE_PATCH)
                                 keep_rest(e, number, first, last);
                         u = end;
                 }
@@ -386,14 +394,15 @@ void flush_adapt(struct engine *e)
                         e->options.precopy == PRECOPY_OFF && !by_pages(e);
         for (uint32_t i = 0; i < e->part_count; i++) {
                 struct watch *w = e->part[i]->watch;
+                struct unit_notes *n = w->notes;
                 uint64_t units = 0;
                 uint64_t often = 0;
                 for (uint64_t u = 0; u < w->span.units; u++) {
-                        bool hot = w->hot[u] | w->rest[u];
+                        bool hot = n->hot[u] | n->rest[u];
                         units += hot;
                         often += hot && is_hot(e, w, u);
                 }
-                w->fresh = false;
+                n->fresh = false;
                 step_begin(e);
                 bool dense = w->ops == &tracker_scan && often * 4 >= w->span.units * 3;
                 bool sparse = w->ops == &tracker_dense && units * 2 < w->span.units;

@@ -28,15 +28,16 @@
  * program a fault per page. */
 static void consider_watching(struct watch *w, uint64_t u, bool few_changes)
 {
+        struct unit_notes *n = w->notes;
         if (!few_changes) {
-                w->tried[u] = w->rest[u] = 0;
+                n->tried[u] = n->rest[u] = 0;
         } else if (w->pages[u] > 0) {
-                w->tried[u] = (uint8_t)min_u64(w->tried[u] + 1u, 4);
-                w->rest[u] = (uint8_t)(4u << w->tried[u]);
-        } else if (w->rest[u] > 0) {
-                w->rest[u]--;
+                n->tried[u] = (uint8_t)min_u64(n->tried[u] + 1u, 4);
+                n->rest[u] = (uint8_t)(4u << n->tried[u]);
+        } else if (n->rest[u] > 0) {
+                n->rest[u]--;
         } else {
-                w->hot[u] = 0;
+                n->hot[u] = 0;
         }
 }
 
@@ -47,7 +48,7 @@ int put_unit(struct engine *e, uint32_t region, uint64_t unit, const uint8_t *fr
         uint64_t first = unit * per_unit;
         uint64_t end = min_u64(first + per_unit, region_blocks(&r->desc));
         uint64_t changed = 0;
-        bool same = r->watch->look[unit] == LOOK_SAME;
+        bool same = r->watch->notes->look[unit] == LOOK_SAME;
         int kept = by_pages(e) ? pages_keep(e, region, unit) : 0;
         if (kept < 0)
                 return kept;
@@ -94,8 +95,8 @@ int describe(struct engine *e)
                 if (rc)
                         return rc;
                 e->part_first = i == 0 ? number : e->part_first;
-                r->shares = draft_compares(e->draft, number);
-                r->compared = r->shares && !by_pages(e);
+                r->notes->shares = draft_compares(e->draft, number);
+                r->notes->compared = r->notes->shares && !by_pages(e);
                 if (by_pages(e))
                         draft_write_all(e->draft, number);
         }
@@ -108,7 +109,7 @@ static int make_room(struct engine *e)
         uint64_t units = 0;
         for (uint32_t i = 0; i < e->part_count; i++) {
                 struct region *r = e->part[i];
-                int rc = r->watch ? 0 : tracker_watch(&e->tracker, r);
+                int rc = r->watch ? 0 : notes_watch(&e->tracker, r);
                 if (rc)
                         return rc;
                 r->watch->span.early = e->options.precopy != PRECOPY_OFF;
@@ -162,11 +163,12 @@ static int collect(struct engine *e)
         order_judge(e);
         for (uint32_t i = 0; i < e->part_count; i++) {
                 struct watch *w = e->part[i]->watch;
+                struct unit_notes *n = w->notes;
                 patch_carry(w);
                 early_before_collect(w);
                 int rc = find_written(e, w);
                 for (uint64_t u = 0; rc && u < w->span.units; u++)
-                        w->dirty[u] |= w->early[u];
+                        w->dirty[u] |= n->early[u];
                 if (rc)
                         return err_set(rc, "region '%s': what was written cannot be found out: %s",
                                        e->part[i]->desc.name, code_text(rc));
@@ -174,9 +176,9 @@ static int collect(struct engine *e)
                 patch_candidates(e, w);
                 early_after_collect(e, w);
                 order_begin_epoch(e, w);
-                w->protected = false;
-                w->captured = true;
-                w->captured_at = e->captured_count;
+                n->protected = false;
+                n->captured = true;
+                n->captured_at = e->captured_count;
                 e->captured[e->captured_count++] = w;
                 atomic_store(&w->span.part, i);
         }
@@ -191,29 +193,30 @@ static void decide(struct engine *e)
         e->plan_count = 0;
         for (uint32_t i = 0; i < e->part_count; i++) {
                 struct watch *w = e->part[i]->watch;
+                struct unit_notes *n = w->notes;
                 const struct span *s = &w->span;
                 uint64_t kept = units_to_keep(e, i);
                 e->epoch.units += s->units;
                 for (uint64_t u = 0; u < s->units; u++) {
-                        if (w->early[u]) {
-                                w->mode[u] = MODE_EARLY;
+                        if (n->early[u]) {
+                                n->mode[u] = MODE_EARLY;
                                 continue;
                         }
                         if (!w->dirty[u] && u < kept) {
                                 uint64_t next = skip_zeros(w->dirty, u, kept);
-                                memset(w->mode + u, MODE_KEEP, next - u);
+                                memset(n->mode + u, MODE_KEEP, next - u);
                                 u = next - 1;
                                 continue;
                         }
                         w->dirty[u] = 1;
                         e->epoch.dirty_units++;
-                        if (patch && w->mode[u] == MODE_PATCH && unit_is_whole(s, u) && u < kept)
+                        if (patch && n->mode[u] == MODE_PATCH && unit_is_whole(s, u) && u < kept)
                                 continue;
-                        w->mode[u] =
+                        n->mode[u] =
                                 w->ops->traps && unit_is_whole(s, u) ? MODE_FLUSH : MODE_DIRECT;
                         if (by_pages(e))
                                 pages_decide(e, i, u, u < kept);
-                        if (w->mode[u] == MODE_DIRECT)
+                        if (n->mode[u] == MODE_DIRECT)
                                 continue;
                         e->plan[e->plan_count++] = (struct target){i, (uint32_t)u, 0};
                         bytes += unit_length(s, u);
@@ -222,7 +225,7 @@ static void decide(struct engine *e)
         if (bytes > DIRECT_BYTES || e->options.policy == POLICY_SYNC || by_pages(e))
                 return;
         for (uint64_t i = 0; i < e->plan_count; i++)
-                e->part[e->plan[i].region]->watch->mode[e->plan[i].unit] = MODE_DIRECT;
+                e->part[e->plan[i].region]->watch->notes->mode[e->plan[i].unit] = MODE_DIRECT;
         e->plan_count = 0;
 }
 
@@ -230,12 +233,13 @@ static int put_direct(struct engine *e)
 {
         for (uint32_t i = 0; i < e->part_count; i++) {
                 struct watch *w = e->part[i]->watch;
-                memset(w->look, LOOK_NONE, w->span.units);
+                struct unit_notes *n = w->notes;
+                memset(n->look, LOOK_NONE, w->span.units);
                 if (!w->ops->traps)
                         look(e, i, MODE_DIRECT, false);
                 uint64_t units = w->span.units;
-                for (uint64_t u = 0; (u = skip_zeros(w->mode, u, units)) < units; u++) {
-                        if (w->mode[u] != MODE_DIRECT)
+                for (uint64_t u = 0; (u = skip_zeros(n->mode, u, units)) < units; u++) {
+                        if (n->mode[u] != MODE_DIRECT)
                                 continue;
                         /* Watched from before it is read on, where that costs the program
                          * nothing. */
@@ -254,10 +258,11 @@ static int put_direct(struct engine *e)
 
 static uint64_t count_runs(const struct watch *w)
 {
+        const struct unit_notes *n = w->notes;
         uint64_t runs = 0;
         uint64_t units = w->span.units;
-        for (uint64_t u = 0; (u = skip_zeros(w->mode, u, units)) < units; u++)
-                runs += w->mode[u] == MODE_FLUSH && (u == 0 || w->mode[u - 1] != MODE_FLUSH);
+        for (uint64_t u = 0; (u = skip_zeros(n->mode, u, units)) < units; u++)
+                runs += n->mode[u] == MODE_FLUSH && (u == 0 || n->mode[u - 1] != MODE_FLUSH);
         return runs;
 }
 
@@ -272,7 +277,7 @@ struct protection {
 static int protect_piece(void *arg, uint64_t piece)
 {
         const struct protection *p = arg;
-        const uint8_t *mode = p->w->mode;
+        const uint8_t *mode = p->w->notes->mode;
         uint64_t u = piece * p->piece_units;
         uint64_t end = min_u64(u + p->piece_units, p->w->span.units);
         while (u < end) {
@@ -294,10 +299,11 @@ static int protect_piece(void *arg, uint64_t piece)
  * staged here and now. */
 static int protect(struct engine *e, struct watch *w)
 {
+        struct unit_notes *n = w->notes;
         uint64_t units = w->span.units;
         uint64_t runs = count_runs(w);
         struct protection p = {e, w, units, runs > MAX_RUNS};
-        w->protected = runs > 0;
+        n->protected = runs > 0;
         if (runs == 0)
                 return 0;
         if (w->ops->shares)
@@ -313,10 +319,11 @@ static int protect(struct engine *e, struct watch *w)
 
 static void set_pending(struct watch *w)
 {
+        const struct unit_notes *n = w->notes;
         atomic_store(&w->span.stuck, false);
         uint64_t units = w->span.units;
-        for (uint64_t u = 0; (u = skip_zeros(w->mode, u, units)) < units; u++)
-                if (w->mode[u] == MODE_FLUSH)
+        for (uint64_t u = 0; (u = skip_zeros(n->mode, u, units)) < units; u++)
+                if (n->mode[u] == MODE_FLUSH)
                         atomic_store(&w->span.state[u], UNIT_PENDING);
 }
 
@@ -326,7 +333,7 @@ static void drop_direct(struct engine *e)
         uint64_t kept = 0;
         for (uint64_t i = 0; i < e->plan_count; i++) {
                 const struct target *t = &e->plan[i];
-                if (e->part[t->region]->watch->mode[t->unit] != MODE_DIRECT)
+                if (e->part[t->region]->watch->notes->mode[t->unit] != MODE_DIRECT)
                         e->plan[kept++] = *t;
         }
         e->plan_count = kept;
@@ -336,6 +343,7 @@ static int protect_or_put(struct engine *e)
 {
         for (uint32_t i = 0; i < e->part_count; i++) {
                 struct watch *w = e->part[i]->watch;
+                struct unit_notes *n = w->notes;
                 if (!w->ops->traps)
                         continue;
                 set_pending(w);
@@ -352,7 +360,7 @@ static int protect_or_put(struct engine *e)
                         unit_finish(&w->span, u, UNIT_DONE);
                         if (rc)
                                 return rc;
-                        w->mode[u] = MODE_DIRECT;
+                        n->mode[u] = MODE_DIRECT;
                         units_written(&w->span, u, 1);
                         e->epoch.direct_units++;
                 }
@@ -404,14 +412,15 @@ static void copy_ahead(struct engine *e)
         for (uint64_t i = 0; i < count; i++) {
                 struct target *t = &e->plan[i];
                 struct watch *w = e->part[t->region]->watch;
-                if (!order_knows(w, t->unit) || w->last_access[t->unit] == ACCESS_AFTER)
+                struct unit_notes *n = w->notes;
+                if (!order_knows(w, t->unit) || n->last_access[t->unit] == ACCESS_AFTER)
                         continue;
                 int64_t slot = slot_take(g);
                 if (slot < 0)
                         return;
                 atomic_store(&w->span.state[t->unit], UNIT_BUSY);
                 unit_copy(&w->span, t->unit, (uint32_t)slot);
-                w->mode[t->unit] = MODE_OPENED;
+                n->mode[t->unit] = MODE_OPENED;
                 units_written(&w->span, t->unit, 1);
                 e->epoch.ahead_units++;
         }
@@ -423,11 +432,12 @@ static void choose_runs(struct engine *e)
 {
         for (uint32_t i = 0; i < e->part_count; i++) {
                 struct watch *w = e->part[i]->watch;
+                struct unit_notes *n = w->notes;
                 bool runs = w->ops == &tracker_dense && e->options.open_behind;
                 for (uint64_t u = 0; runs && u < w->span.units; u++)
-                        runs = e->options.policy != POLICY_ADAPTIVE || w->mode[u] != MODE_FLUSH ||
+                        runs = e->options.policy != POLICY_ADAPTIVE || n->mode[u] != MODE_FLUSH ||
                                order_knows(w, u);
-                w->runs = runs;
+                n->runs = runs;
                 atomic_store(&w->span.run, runs ? RUN_BYTES / w->span.unit_bytes : 0);
         }
 }

@@ -30,11 +30,12 @@ static int look_at(void *arg, uint64_t piece)
 {
         const struct looking *l = arg;
         struct watch *w = l->e->part[l->region]->watch;
+        struct unit_notes *n = w->notes;
         uint64_t end = min_u64((piece + 1) * l->piece_units, w->span.units);
         for (uint64_t u = piece * l->piece_units; u < end; u++) {
-                if (w->mode[u] != l->mode)
+                if (n->mode[u] != l->mode)
                         continue;
-                w->look[u] = same_unit(l->e, l->region, u) ? LOOK_SAME : LOOK_OTHER;
+                n->look[u] = same_unit(l->e, l->region, u) ? LOOK_SAME : LOOK_OTHER;
         }
         return 0;
 }
@@ -42,16 +43,17 @@ static int look_at(void *arg, uint64_t piece)
 /* It pays where most of what is looked at is expected to be unchanged; the rest is hashed again. */
 static bool worth_it(const struct region *r)
 {
-        return r->compared && r->differ.same > 0.5 && r->desc.bytes >= LEAST_BYTES;
+        return r->notes->compared && r->notes->choice.same > 0.5 && r->desc.bytes >= LEAST_BYTES;
 }
 
 /* All of them before the first is read: two of them may lie in one page, and to watch the one takes
  * the mark of the other away. */
 static void watch_all(struct engine *e, struct watch *w, uint8_t mode)
 {
+        const struct unit_notes *n = w->notes;
         for (uint64_t u = 0; u < w->span.units;) {
                 uint64_t end = u;
-                while (end < w->span.units && w->mode[end] == mode)
+                while (end < w->span.units && n->mode[end] == mode)
                         end++;
                 if (end > u)
                         watch_run(e, w, u, end - u);
@@ -70,7 +72,7 @@ int look_ready(struct engine *e)
 void look(struct engine *e, uint32_t region, uint8_t mode, bool watch)
 {
         struct region *r = e->part[region];
-        memset(r->watch->look, LOOK_NONE, r->watch->span.units);
+        memset(r->watch->notes->look, LOOK_NONE, r->watch->span.units);
         if (!worth_it(r) || !e->has_thread)
                 return;
         if (watch)
@@ -82,6 +84,6 @@ void look(struct engine *e, uint32_t region, uint8_t mode, bool watch)
         (void)share_work(e, &work);
         e->look_ns += plat->now_ns() - start;
         for (uint64_t u = 0; u < r->watch->span.units; u++)
-                if (r->watch->look[u] == LOOK_SAME)
+                if (r->watch->notes->look[u] == LOOK_SAME)
                         e->look_bytes += unit_length(&r->watch->span, u);
 }

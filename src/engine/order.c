@@ -12,16 +12,18 @@
 
 bool order_knows(const struct watch *w, uint64_t u)
 {
-        return w->last_access[u] != ACCESS_NONE && w->last_when_ns[u] != UNKNOWN_WHEN;
+        const struct unit_notes *n = w->notes;
+        return n->last_access[u] != ACCESS_NONE && n->last_when_ns[u] != UNKNOWN_WHEN;
 }
 
 static uint64_t key_of(const struct engine *e, const struct target *t, uint64_t index)
 {
         const struct watch *w = e->part[t->region]->watch;
+        const struct unit_notes *n = w->notes;
         if (e->options.policy != POLICY_ADAPTIVE)
                 return index;
-        bool written = w->last_access[t->unit] != ACCESS_NONE;
-        uint64_t when = written ? w->last_when_ns[t->unit] : 0;
+        bool written = n->last_access[t->unit] != ACCESS_NONE;
+        uint64_t when = written ? n->last_when_ns[t->unit] : 0;
         when += when == 0 || when == UNKNOWN_WHEN ? index : 0;
         return (written ? 0 : UINT64_C(1) << 60) | (when & ((UINT64_C(1) << 60) - 1));
 }
@@ -64,7 +66,7 @@ void order_plan(struct engine *e)
         if (e->options.policy == POLICY_ADAPTIVE)
                 sort(e->plan, e->plan_count);
         for (uint64_t i = 0; i < e->plan_count; i++)
-                e->part[e->plan[i].region]->watch->place[e->plan[i].unit] = (uint32_t)i;
+                e->part[e->plan[i].region]->watch->notes->place[e->plan[i].unit] = (uint32_t)i;
 }
 
 /* ---- what an epoch tells ----
@@ -86,11 +88,12 @@ static bool compares(const struct watch *w, uint64_t u)
 
 static void compare_pairs(struct agreement *a, const struct watch *w, uint64_t apart)
 {
+        const struct unit_notes *n = w->notes;
         const struct span *s = &w->span;
         for (uint64_t u = 0; u + apart < s->units; u++) {
                 if (!compares(w, u) || !compares(w, u + apart))
                         continue;
-                bool before = w->last_when_ns[u] < w->last_when_ns[u + apart];
+                bool before = n->last_when_ns[u] < n->last_when_ns[u + apart];
                 bool same = before ==
                             (atomic_load(&s->when_ns[u]) < atomic_load(&s->when_ns[u + apart]));
                 a->same += same;
@@ -118,31 +121,32 @@ void order_judge(struct engine *e)
 
 void order_begin_epoch(struct engine *e, struct watch *w)
 {
+        struct unit_notes *n = w->notes;
         struct span *s = &w->span;
-        uint64_t before_ns = w->frozen_ns;
+        uint64_t before_ns = n->frozen_ns;
         if (before_ns == 0) /* a program that read its input into it */
                 atomic_store(&s->foreign, false);
-        w->frozen_ns = e->frozen_ns;
+        n->frozen_ns = e->frozen_ns;
         for (uint64_t u = 0; u < s->units; u++) {
                 uint8_t access = atomic_load(&s->access[u]);
                 uint64_t when = atomic_load(&s->when_ns[u]);
                 e->epoch.after += access == ACCESS_AFTER || (access == ACCESS_NONE && w->dirty[u]);
                 if (access != ACCESS_NONE && when != 0) {
                         if (!e->order_holds || !order_knows(w, u))
-                                w->last_when_ns[u] = when > before_ns ? when - before_ns : 0;
-                        w->last_access[u] = access;
+                                n->last_when_ns[u] = when > before_ns ? when - before_ns : 0;
+                        n->last_access[u] = access;
                 } else if (!w->dirty[u]) {
-                        w->last_access[u] = ACCESS_NONE;
-                } else if (w->last_access[u] == ACCESS_NONE) {
+                        n->last_access[u] = ACCESS_NONE;
+                } else if (n->last_access[u] == ACCESS_NONE) {
                         /* Written without a fault: after the commit, or behind the flusher. When is
                          * not known; what was known from earlier epochs stays. */
-                        w->last_access[u] = access != ACCESS_NONE ? access : ACCESS_AFTER;
-                        w->last_when_ns[u] = UNKNOWN_WHEN;
+                        n->last_access[u] = access != ACCESS_NONE ? access : ACCESS_AFTER;
+                        n->last_when_ns[u] = UNKNOWN_WHEN;
                 }
-                bool dense = w->dirty[u] && w->mode[u] != MODE_PATCH;
-                w->hot[u] = dense ? (uint8_t)min_u64(w->hot[u] + 1u, 255) : 0;
+                bool dense = w->dirty[u] && n->mode[u] != MODE_PATCH;
+                n->hot[u] = dense ? (uint8_t)min_u64(n->hot[u] + 1u, 255) : 0;
                 if (!dense)
-                        w->tried[u] = w->rest[u] = 0;
+                        n->tried[u] = n->rest[u] = 0;
                 atomic_store_explicit(&s->access[u], ACCESS_NONE, memory_order_relaxed);
                 atomic_store_explicit(&s->when_ns[u], 0, memory_order_relaxed);
                 atomic_store_explicit(&s->written[u], 0, memory_order_relaxed);

@@ -15,8 +15,9 @@
 void pages_decide(struct engine *e, uint32_t region, uint64_t unit, bool can_keep)
 {
         struct watch *w = e->part[region]->watch;
+        const struct unit_notes *n = w->notes;
         /* What is staged by the freeze, or with policy sync, is watched anew before it is put. */
-        if (w->mode[unit] != MODE_FLUSH || e->options.policy == POLICY_SYNC || !can_keep)
+        if (n->mode[unit] != MODE_FLUSH || e->options.policy == POLICY_SYNC || !can_keep)
                 w->pages[unit] = 0;
 }
 

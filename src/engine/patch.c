@@ -56,21 +56,23 @@ int patch_room(struct engine *e)
 
 void patch_carry(struct watch *w)
 {
-        memcpy(w->mode, w->dirty, w->span.units);
+        struct unit_notes *n = w->notes;
+        memcpy(n->mode, w->dirty, w->span.units);
 }
 
 void patch_candidates(const struct engine *e, struct watch *w)
 {
+        struct unit_notes *n = w->notes;
         /* When more pages than this were written, the unit is captured as a whole, and if that goes
          * on it is not watched any more: a fault per page costs more than to hash all of it. */
         uint64_t part = e->options.policy != POLICY_SYNC ? 4 : by_pages(e) ? 1 : 2;
         for (uint64_t u = 0; u < w->span.units; u++) {
                 /* Known page by page: not from a commit that failed, nor by decree. */
-                bool known = w->ops->take && !w->mode[u] && !atomic_load(&w->span.written[u]);
+                bool known = w->ops->take && !n->mode[u] && !atomic_load(&w->span.written[u]);
                 uint64_t pages = unit_length(&w->span, u) / PLAT_PAGE;
                 if (!known)
                         w->pages[u] = 0;
-                w->mode[u] = known && w->pages[u] > 0 && w->pages[u] * part <= pages ? MODE_PATCH
+                n->mode[u] = known && w->pages[u] > 0 && w->pages[u] * part <= pages ? MODE_PATCH
                                                                                      : MODE_KEEP;
         }
 }
@@ -82,9 +84,10 @@ bool patch_fits(const struct engine *e)
                 return true;
         for (uint32_t i = 0; i < e->part_count; i++) {
                 const struct watch *w = e->part[i]->watch;
+                const struct unit_notes *n = w->notes;
                 uint64_t units = w->span.units;
-                for (uint64_t u = 0; (u = skip_zeros(w->mode, u, units)) < units; u++)
-                        pages += w->mode[u] == MODE_PATCH ? w->pages[u] : 0;
+                for (uint64_t u = 0; (u = skip_zeros(n->mode, u, units)) < units; u++)
+                        pages += n->mode[u] == MODE_PATCH ? w->pages[u] : 0;
         }
         return pages <= capacity(e);
 }
@@ -108,15 +111,16 @@ static void units_of(const struct span *s, uintptr_t low, uintptr_t high, uint64
 /* Pages may have been written since it was decided that their unit is clean. */
 static void call_dirty(struct watch *w, uintptr_t low, uintptr_t high)
 {
+        struct unit_notes *n = w->notes;
         uint64_t u;
         uint64_t end;
         for (units_of(&w->span, low, high, &u, &end); u < end; u++) {
                 /* The mark of a page that it shares with another is gone. */
-                if (w->mode[u] == MODE_EARLY)
+                if (n->mode[u] == MODE_EARLY)
                         atomic_store(&w->span.written[u], 1);
-                if (w->mode[u] != MODE_KEEP)
+                if (n->mode[u] != MODE_KEEP)
                         continue;
-                w->mode[u] = MODE_PATCH;
+                n->mode[u] = MODE_PATCH;
                 w->dirty[u] = 1;
         }
 }
@@ -125,14 +129,15 @@ static void call_dirty(struct watch *w, uintptr_t low, uintptr_t high)
 static void give_up(struct engine *e, uint32_t region, uintptr_t page)
 {
         struct watch *w = e->part[region]->watch;
+        struct unit_notes *n = w->notes;
         uint64_t u;
         uint64_t end;
         for (units_of(&w->span, page, page + PLAT_PAGE, &u, &end); u < end; u++) {
-                if (w->mode[u] == MODE_EARLY)
+                if (n->mode[u] == MODE_EARLY)
                         atomic_store(&w->span.written[u], 1);
-                if (w->mode[u] != MODE_PATCH && w->mode[u] != MODE_KEEP)
+                if (n->mode[u] != MODE_PATCH && n->mode[u] != MODE_KEEP)
                         continue;
-                w->mode[u] = MODE_FLUSH;
+                n->mode[u] = MODE_FLUSH;
                 w->dirty[u] = 1;
                 w->pages[u] = 0; /* some of its marks have been taken */
                 e->plan[e->plan_count++] = (struct target){region, (uint32_t)u, 0};
@@ -170,7 +175,7 @@ static bool wants_block(const struct engine *e, uint32_t region, uint64_t block)
 {
         const struct region *r = e->part[region];
         uint64_t per_unit = r->watch->span.unit_bytes / r->desc.block_bytes;
-        return r->watch->mode[block / per_unit] == MODE_PATCH &&
+        return r->watch->notes->mode[block / per_unit] == MODE_PATCH &&
                !draft_has(e->draft, e->part_first + region, block);
 }
 
@@ -232,7 +237,8 @@ static int take_run(struct engine *e, uint32_t region, uint64_t first, uint64_t 
 
 static bool in_run(const struct watch *w, uint64_t u)
 {
-        return w->mode[u] == MODE_PATCH || w->mode[u] == MODE_KEEP;
+        const struct unit_notes *n = w->notes;
+        return n->mode[u] == MODE_PATCH || n->mode[u] == MODE_KEEP;
 }
 
 /* The end of a run that begins with the patched unit u. Clean units up to the next patched one are
@@ -240,11 +246,12 @@ static bool in_run(const struct watch *w, uint64_t u)
  * at all of a large region for one page of it costs as much as the scan before. */
 static uint64_t end_of_run(const struct watch *w, uint64_t u)
 {
+        const struct unit_notes *n = w->notes;
         uint64_t gap = max_u64(GAP_BYTES / w->span.unit_bytes, 1);
         uint64_t end = u + 1;
         for (uint64_t next = end; next < w->span.units && next - end < gap && in_run(w, next);
              next++)
-                if (w->mode[next] == MODE_PATCH)
+                if (n->mode[next] == MODE_PATCH)
                         end = next + 1;
         return end;
 }
@@ -252,7 +259,8 @@ static uint64_t end_of_run(const struct watch *w, uint64_t u)
 static int take_region(struct engine *e, uint32_t region)
 {
         const struct watch *w = e->part[region]->watch;
-        const uint8_t *mode = w->mode;
+        const struct unit_notes *n = w->notes;
+        const uint8_t *mode = n->mode;
         for (uint64_t u = 0; u < w->span.units; u++) {
                 const uint8_t *next = memchr(mode + u, MODE_PATCH, w->span.units - u);
                 if (!next)

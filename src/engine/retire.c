@@ -74,14 +74,15 @@ static void let_steps(struct engine *e, uint64_t mask)
 
 static void shadow_delete(struct engine *e, struct watch *w)
 {
+        struct unit_notes *n = w->notes;
         struct budget *budget = e->options.budget;
-        struct shadow *s = w->shadow;
+        struct shadow *s = n->shadow;
         if (!s)
                 return;
         budget_free(budget, s->unit_at);
         budget_free(budget, s->units);
         budget_free(budget, s);
-        w->shadow = NULL;
+        n->shadow = NULL;
 }
 
 /* Units that are not captured get fewer, never more. */
@@ -96,6 +97,7 @@ static uint64_t count_pending(const struct span *s)
 /* Room for all that may still be needed. */
 static bool shadow_new(struct engine *e, struct watch *w)
 {
+        struct unit_notes *n = w->notes;
         static const char what[] = "a copy of a region that leaves";
         struct budget *budget = e->options.budget;
         uint64_t units = count_pending(&w->span);
@@ -104,7 +106,7 @@ static bool shadow_new(struct engine *e, struct watch *w)
         struct shadow *s = budget_alloc(budget, sizeof(*s), what);
         if (!s)
                 return false;
-        w->shadow = s;
+        n->shadow = s;
         s->unit_at = budget_alloc(budget, w->span.units * sizeof(*s->unit_at), what);
         s->units = budget_alloc(budget, units * w->span.unit_bytes, what);
         if (s->unit_at && s->units)
@@ -117,7 +119,7 @@ static bool shadow_new(struct engine *e, struct watch *w)
 static void copy_unit(struct watch *w, uint64_t u)
 {
         struct span *s = &w->span;
-        struct shadow *shadow = w->shadow;
+        struct shadow *shadow = w->notes->shadow;
         uint32_t kind;
         while ((kind = atomic_load(&s->state[u]) & UNIT_KIND) == UNIT_PENDING ||
                kind == UNIT_BUSY) {
@@ -135,7 +137,8 @@ static void copy_unit(struct watch *w, uint64_t u)
 
 const uint8_t *shadow_unit(const struct watch *w, uint64_t u)
 {
-        return w->shadow->units + w->shadow->unit_at[u] * w->span.unit_bytes;
+        const struct shadow *s = w->notes->shadow;
+        return s->units + s->unit_at[u] * w->span.unit_bytes;
 }
 
 /* ---- leaving ---- */
@@ -199,12 +202,13 @@ static void delete_region(struct engine *e, struct region *r)
  * stopped. */
 static void leave_captured(struct engine *e, struct watch *w)
 {
-        if (!w || !w->captured)
+        struct unit_notes *n = w ? w->notes : NULL;
+        if (!n || !n->captured)
                 return;
         struct watch *last = e->captured[--e->captured_count];
-        last->captured_at = w->captured_at;
-        e->captured[w->captured_at] = last;
-        w->captured = false;
+        last->notes->captured_at = n->captured_at;
+        e->captured[n->captured_at] = last;
+        n->captured = false;
 }
 
 /* True if a commit has the region: it is deleted when that ends. `fresh`, if any, takes its place
@@ -221,7 +225,7 @@ static bool retire(struct engine *e, struct region *r, struct region *fresh)
         if (needed && fresh)
                 region_replace(e->regions, r, fresh);
         if (needed) {
-                r->next = e->retired;
+                r->notes->next = e->retired;
                 e->retired = r;
         }
         let_steps(e, mask);
@@ -241,7 +245,7 @@ struct region *engine_release(struct engine *e, struct region *r)
         struct err_kept error;
         give_memory_back(e, r);
         err_keep(&error);
-        struct region *fresh = budget_alloc(e->options.budget, sizeof(*fresh), "a region");
+        struct region *fresh = region_make_room(e->regions);
         if (!fresh)
                 engine_idle(e);
         (void)err_give_back(&error);
@@ -266,7 +270,7 @@ void retire_end(struct engine *e)
         e->retired = NULL;
         step_end(e);
         while (r) {
-                struct region *next = r->next;
+                struct region *next = r->notes->next;
                 delete_region(e, r);
                 r = next;
         }
@@ -274,7 +278,7 @@ void retire_end(struct engine *e)
 
 int engine_watch(struct engine *e, struct region *r)
 {
-        int rc = tracker_watch(&e->tracker, r);
+        int rc = notes_watch(&e->tracker, r);
         if (rc == 0)
                 r->watch->span.early = e->options.precopy != PRECOPY_OFF;
         return rc;

@@ -28,8 +28,9 @@ __attribute__((no_sanitize("thread"))) static uint32_t sample(const uint8_t *p, 
 
 void unseen_remember(struct watch *w, uint64_t u, const uint8_t *content)
 {
+        struct unit_notes *n = w->notes;
         if (!w->ops->needs_faults)
-                w->sample[u] = sample(content, unit_length(&w->span, u));
+                n->sample[u] = sample(content, unit_length(&w->span, u));
 }
 
 static void found(struct engine *e, struct watch *w, uint64_t u)
@@ -43,7 +44,8 @@ static void found(struct engine *e, struct watch *w, uint64_t u)
  * before. */
 static bool is_watched(const struct watch *w, uint64_t u)
 {
-        return w->ops->written && w->mode[u] != MODE_FLUSH && !atomic_load(&w->span.written[u]);
+        const struct unit_notes *n = w->notes;
+        return w->ops->written && n->mode[u] != MODE_FLUSH && !atomic_load(&w->span.written[u]);
 }
 
 /* All units with a page in [low, high), which was written. */
@@ -75,10 +77,11 @@ static void look_at_marks(struct engine *e, struct watch *w, uint64_t first, uin
 
 static void look_at_sample(struct engine *e, struct watch *w, uint64_t u)
 {
+        const struct unit_notes *n = w->notes;
         const struct span *s = &w->span;
-        bool captured = w->mode[u] == MODE_FLUSH || w->mode[u] == MODE_OPENED;
+        bool captured = n->mode[u] == MODE_FLUSH || n->mode[u] == MODE_OPENED;
         if (captured && atomic_load(&s->access[u]) == ACCESS_NONE &&
-            sample((const uint8_t *)unit_begin(s, u), unit_length(s, u)) != w->sample[u])
+            sample((const uint8_t *)unit_begin(s, u), unit_length(s, u)) != n->sample[u])
                 found(e, w, u);
 }
 
@@ -101,7 +104,8 @@ void unseen_count(struct engine *e)
 {
         for (uint32_t i = 0; i < e->part_count && e->options.policy != POLICY_SYNC; i++) {
                 struct watch *w = e->part[i]->watch;
-                for (uint64_t u = 0; w->protected && u < w->span.units;) {
+                const struct unit_notes *n = w->notes;
+                for (uint64_t u = 0; n->protected && u < w->span.units;) {
                         step_begin(e);
                         u = look_from(e, w, u);
                         step_end(e);

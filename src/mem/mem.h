@@ -6,7 +6,6 @@
 #include "format/format.h"
 #include "mem/sig/guard.h"
 #include "plat/plat.h"
-#include "policy/policy.h"
 
 /* What a call needs to find a region and to let it go comes first: with very many regions each line
  * of it is one that the cache does not have. */
@@ -22,11 +21,7 @@ struct region {
         uint64_t mapped_bytes; /* of memory that belay_alloc made; 0 for attached memory */
         struct box *boxes;     /* what desc.more refers to, or NULL                      */
         struct region_desc desc;
-        struct diff_choice differ; /* whether its content is compared               */
-        bool shares;               /* an earlier version has it to share blocks with */
-        bool compared;             /* … by their content                             */
-        bool hashed;               /* its blocks have hashes                         */
-        struct region *next;       /* in the engine's list of retired ones          */
+        struct region_notes *notes; /* room behind it, for what its owner notes about it */
 };
 
 struct regions {
@@ -35,6 +30,7 @@ struct regions {
         uint32_t count, capacity;
         struct name_slot *index; /* hashed, of twice the capacity */
         uint64_t bytes;          /* of all regions                */
+        uint64_t note_bytes;     /* room for notes about a region; set before the first one */
 };
 void regions_init(struct regions *r, struct budget *budget);
 void regions_clear(struct regions *r);
@@ -47,6 +43,8 @@ int region_attach(struct regions *r, const struct region_desc *desc, void *ptr,
 void region_remove(struct regions *r, struct region *region);
 /* Frees it, and the memory it owns. */
 void region_delete(struct budget *budget, struct region *region);
+/* For region_replace: NULL if there is no memory. */
+struct region *region_make_room(const struct regions *r);
 /* `fresh` becomes a copy of the region and takes its place and its memory; the old one, which is
  * the caller's to delete then, still describes what was there. */
 void region_replace(struct regions *r, struct region *old, struct region *fresh);
@@ -57,43 +55,21 @@ int region_reshape(struct regions *r, struct region *region, const uint64_t *dim
 
 /* ---- tracking ---- */
 
-/* What is known about the units of one region between commits. */
+/* How the writes to one region are tracked. */
 struct watch {
         struct span span;
-        const struct tracker_ops *ops; /* may be weaker than the tracker's own                    */
-        struct shadow *shadow;  /* what a commit still needs of memory that is gone (engine)      */
-        uint8_t *dirty;         /* per unit: changed since the last published version      */
-        uint8_t *last_access;   /* per unit: enum access of the epoch before …             */
-        uint64_t *last_when_ns; /* … and when, relative to that epoch's freeze             */
-        uint8_t *hot;           /* per unit: epochs in a row in which it was written       */
-        uint8_t *tried;         /* per unit: how often watching it was of no use …         */
-        uint8_t *rest;          /* … and for how many epochs it is not watched therefore   */
-        uint8_t *look;          /* per unit: whether it was found unchanged, enum look     */
-        uint8_t *early;         /* per unit: the draft has it as it is, unless it is written    */
-        uint8_t *mode;          /* per unit: how this commit captures it, enum mode       */
-        uint32_t *place;        /* per unit: position in the flush order                  */
-        uint32_t *pages;        /* per unit: written pages; 0: not known                   */
-        uint32_t *sample;       /* per unit: of what was captured (engine/unseen.c)        */
-        uint64_t frozen_ns;     /* when it was last captured                               */
-        bool copied_early;      /* in this interval                                        */
-        bool put_again;         /* a unit in the draft was written since                   */
-        struct forecast forecast; /* of its modifications before the next checkpoint       */
-        bool captured;            /* by the version being made …                             */
-        uint32_t captured_at;     /* … and there in the engine's list                        */
-        bool protected;           /* by this commit: something has to be opened              */
-        bool huge;                /* mostly in huge pages                                    */
-        bool runs;                /* by this commit: opened in long runs                     */
-        bool fresh;               /* no commit yet: taken for dense, if there is such a thing */
-        bool fixed;               /* another tracker does not work there                     */
+        const struct tracker_ops *ops; /* may be weaker than the tracker's own               */
+        uint8_t *dirty;                /* per unit: changed since the last published version */
+        uint32_t *pages;               /* per unit: written pages; 0: not known              */
+        struct unit_notes *notes;      /* room behind it, for what its owner notes           */
+        bool huge;                     /* mostly in huge pages                               */
+        bool fixed;                    /* another tracker does not work there                */
 };
 
-enum mode {
-        MODE_KEEP = 0, /* of nearly all, where little was written: skip_zeros */
-        MODE_DIRECT,
-        MODE_FLUSH,
-        MODE_OPENED,
-        MODE_PATCH,
-        MODE_EARLY
+/* Room that the owner of a tracker wants behind each watch: so many bytes, and so many for each
+ * unit. It begins as zeros. */
+struct notes_room {
+        uint64_t bytes, unit_bytes;
 };
 
 #define SCAN_RANGES 4096u
@@ -116,6 +92,7 @@ struct tracker {
         _Atomic uint32_t watches; /* how many there are …                      */
         uint64_t largest_unit;    /* … and the largest unit of those that trap */
         uint64_t unit_bytes;
+        struct notes_room room;
         struct shelf small_watches; /* those of one unit, which may be very many */
         bool small;                 /* regions smaller than a unit are watched, too */
         struct plat_range *ranges;  /* for scanning … */
@@ -158,7 +135,7 @@ extern const struct tracker_ops tracker_scan, tracker_dense, tracker_uffd, track
 /* wanted: an enum of the option `tracker`. Takes the best that works here; a forced one that does
  * not is an error. */
 int tracker_open(struct tracker *t, uint64_t wanted, const struct probe probes[PROBE_COUNT],
-                 uint64_t unit_bytes, struct budget *budget);
+                 uint64_t unit_bytes, struct notes_room room, struct budget *budget);
 void tracker_close(struct tracker *t);
 /* A region is there, is gone, has changed its place or size. A commit may be running, but not of
  * that region. */

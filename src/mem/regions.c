@@ -100,6 +100,15 @@ static int own_boxes(struct regions *r, struct region *region)
         return 0;
 }
 
+struct region *region_make_room(const struct regions *r)
+{
+        struct region *region =
+                budget_alloc(r->budget, sizeof(*region) + r->note_bytes, "a region");
+        if (region)
+                region->notes = (struct region_notes *)(region + 1);
+        return region;
+}
+
 static int new_region(struct regions *r, const struct region_desc *desc, struct region **out)
 {
         int rc = name_check(desc->name);
@@ -116,12 +125,11 @@ static int new_region(struct regions *r, const struct region_desc *desc, struct 
                 rc = make_room(r);
         if (rc)
                 return rc;
-        struct region *region = budget_alloc(r->budget, sizeof(*region), "a region");
+        struct region *region = region_make_room(r);
         if (!region)
                 return -ENOMEM;
         region->desc = checked;
         region->key = hash_name(checked.name);
-        diff_begin(&region->differ);
         rc = own_boxes(r, region);
         if (rc) {
                 region_delete(r->budget, region);
@@ -189,7 +197,10 @@ void region_remove(struct regions *r, struct region *region)
 
 void region_replace(struct regions *r, struct region *old, struct region *fresh)
 {
+        struct region_notes *notes = fresh->notes;
         *fresh = *old;
+        fresh->notes = notes;
+        memcpy(notes, old->notes, r->note_bytes);
         old->owned = false;
         old->boxes = NULL;
         r->list[fresh->position] = fresh;

@@ -400,12 +400,15 @@ static int avoid_faults(uint64_t *wanted)
 }
 
 int tracker_open(struct tracker *t, uint64_t wanted, const struct probe probes[PROBE_COUNT],
-                 uint64_t unit_bytes, struct budget *budget)
+                 uint64_t unit_bytes, struct notes_room room, struct budget *budget)
 {
         static const struct tracker_ops *const all[] = {&tracker_scan, &tracker_uffd,
                                                         &tracker_mprotect, &tracker_hash};
-        *t = (struct tracker){
-                .budget = budget, .unit_bytes = unit_bytes, .kernel = {-1, -1}, .trap = {-1, -1}};
+        *t = (struct tracker){.budget = budget,
+                              .unit_bytes = unit_bytes,
+                              .room = room,
+                              .kernel = {-1, -1},
+                              .trap = {-1, -1}};
         watches_init(t);
         t->guard.family = family_ready();
         int rc = avoid_faults(&wanted);

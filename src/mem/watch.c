@@ -51,39 +51,40 @@ int faults_ready(void)
 
 /* ---- watches ---- */
 
-static const uint64_t head = (sizeof(struct watch) + 63) / 64 * 64;
+/* A watch with all its arrays, and the room for notes, in one piece: there may be very many small
+ * ones.
+ *
+ *     struct watch │ when_ns │ state │ pages │ access │ written │ dirty │ notes, their arrays
+ *     ◄── HEAD ──► ◄───────────── UNIT_BYTES for each unit ─────────────►                      */
+#define HEAD       ((sizeof(struct watch) + 63) / 64 * 64)
+#define UNIT_BYTES (8u + 4u + 4u + 1u + 1u + 1u)
 
-static uint64_t watch_bytes(uint64_t units)
+static uint64_t notes_at(uint64_t units)
 {
-        return head + units * (8 + 8 + 4 + 4 + 4 + 4 + 10);
+        return align_up(HEAD + units * UNIT_BYTES, 8);
 }
 
-/* A watch with all its arrays in one piece: there may be very many small ones. */
+static uint64_t watch_bytes(const struct tracker *t, uint64_t units)
+{
+        return notes_at(units) + t->room.bytes + units * t->room.unit_bytes;
+}
+
 static struct watch *watch_new(struct tracker *t, const struct span *span)
 {
         uint64_t n = max_u64(span->units, 1);
         struct watch *w = n == 1 ? shelf_take(&t->small_watches, "the unit table")
-                                 : budget_alloc(t->budget, watch_bytes(n), "the unit table");
+                                 : budget_alloc(t->budget, watch_bytes(t, n), "the unit table");
         if (!w)
                 return NULL;
-        uint8_t *p = (uint8_t *)w + head;
+        uint8_t *p = (uint8_t *)w + HEAD;
         w->span = *span;
         w->span.when_ns = (void *)p;
-        w->last_when_ns = (void *)(p + n * 8);
-        w->span.state = (void *)(p + n * 16);
-        w->place = (void *)(p + n * 20);
-        w->pages = (void *)(p + n * 24);
-        w->sample = (void *)(p + n * 28);
-        w->span.access = (void *)(p + n * 32);
-        w->span.written = (void *)(p + n * 33);
-        w->dirty = p + n * 34;
-        w->last_access = p + n * 35;
-        w->hot = p + n * 36;
-        w->mode = p + n * 37;
-        w->tried = p + n * 38;
-        w->rest = p + n * 39;
-        w->look = p + n * 40;
-        w->early = p + n * 41;
+        w->span.state = (void *)(p + n * 8);
+        w->pages = (void *)(p + n * 12);
+        w->span.access = (void *)(p + n * 16);
+        w->span.written = (void *)(p + n * 17);
+        w->dirty = p + n * 18;
+        w->notes = (void *)((uint8_t *)w + notes_at(n));
         memset(w->dirty, 1, n);
         return w;
 }
@@ -124,7 +125,6 @@ static int add_or_trap(struct tracker *t, struct watch *w, const struct region *
         log_emit(BELAY_LOG_INFO, "region '%s' has tracker mprotect, %s does not work there: %s",
                  r->desc.name, w->ops->name, code_text(rc));
         w->ops = &tracker_mprotect;
-        w->fresh = false;
         w->span.always = true;
         return w->ops->add(t, w);
 }
@@ -138,7 +138,6 @@ int tracker_watch(struct tracker *t, struct region *r)
                 return -ENOMEM;
         /* A fault for all of a chunk costs less than the kernel's for each of its pages. */
         w->ops = r->chunk && t->ops == &tracker_scan ? &tracker_mprotect : t->ops;
-        w->fresh = !r->chunk && t->trap.uffd >= 0;
         w->span.always = w->ops->needs_faults;
         w->span.whole = r->chunk;
         /* The flusher takes watches away, too, but never the only one that counts here. */
@@ -234,7 +233,7 @@ void tracker_unwatch(struct tracker *t, struct region *r)
 
 void watches_init(struct tracker *t)
 {
-        shelf_init(&t->small_watches, t->budget, watch_bytes(1));
+        shelf_init(&t->small_watches, t->budget, watch_bytes(t, 1));
 }
 
 /* ---- copies ---- */

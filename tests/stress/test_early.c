@@ -114,7 +114,7 @@ STRESS_PROGRAM static void await_early(struct world *w, int set)
         for (int ms = 0; ms < 20000 && missing > 0; ms++) {
                 missing = 0;
                 for (uint64_t u = 0; u < r->watch->span.units; u++)
-                        missing += !((volatile uint8_t *)r->watch->early)[u];
+                        missing += !((volatile uint8_t *)r->watch->notes->early)[u];
                 rest(1);
         }
 }

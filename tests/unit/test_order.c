@@ -11,6 +11,7 @@ struct world {
         struct engine e;
         struct region region, *part[1];
         struct watch w;
+        struct unit_notes notes;
         _Atomic uint32_t state[UNITS];
         _Atomic uint8_t access[UNITS], written[UNITS];
         _Atomic uint64_t when[UNITS];
@@ -35,13 +36,14 @@ static struct world *new_world(void)
         w->w.span.written = w->written;
         w->w.span.when_ns = w->when;
         w->w.dirty = w->dirty;
-        w->w.last_access = w->last_access;
-        w->w.last_when_ns = w->last_when;
-        w->w.hot = w->hot;
-        w->w.tried = w->tried;
-        w->w.rest = w->rest;
-        w->w.mode = w->mode;
-        w->w.frozen_ns = FROZEN;
+        w->w.notes = &w->notes;
+        w->notes.last_access = w->last_access;
+        w->notes.last_when_ns = w->last_when;
+        w->notes.hot = w->hot;
+        w->notes.tried = w->tried;
+        w->notes.rest = w->rest;
+        w->notes.mode = w->mode;
+        w->notes.frozen_ns = FROZEN;
         w->region.watch = &w->w;
         w->part[0] = &w->region;
         w->e.part = w->part;
@@ -121,7 +123,7 @@ static void test_new(void)
 static void test_plan(void)
 {
         struct world *w = new_world();
-        w->w.place = w->place;
+        w->notes.place = w->place;
         w->e.plan = w->plan;
         w->e.plan_count = UNITS;
         w->e.options.policy = POLICY_ADAPTIVE;

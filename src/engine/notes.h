@@ -1,0 +1,63 @@
+/* notes.h: what the engine notes about regions and their units, from one commit to the next.
+ *
+ * The notes lie in room that mem keeps for them: those of a region behind it, those of its units
+ * behind its watch. So very many small regions cost no allocation more. mem does not look at them. */
+#ifndef BELAY_NOTES_H
+#define BELAY_NOTES_H
+
+#include "mem/mem.h"
+#include "policy/policy.h"
+
+/* About a region, for as long as it is registered. */
+struct region_notes {
+        struct diff_choice choice; /* whether its content is compared (cost.c)       */
+        bool begun;                /* … has a beginning                              */
+        bool shares;               /* an earlier version has it to share blocks with */
+        bool compared;             /* … by their content                             */
+        bool hashed;               /* its blocks have hashes                         */
+        struct region *next;       /* among those that are retired (retire.c)        */
+};
+
+/* How this commit captures a unit. */
+enum mode {
+        MODE_KEEP = 0, /* of nearly all, where little was written: skip_zeros */
+        MODE_DIRECT,
+        MODE_FLUSH,
+        MODE_OPENED,
+        MODE_PATCH,
+        MODE_EARLY
+};
+
+/* Whether a unit was found unchanged (look.c). */
+enum { LOOK_NONE, LOOK_OTHER, LOOK_SAME };
+
+/* About the units of a region, for as long as it is watched. */
+struct unit_notes {
+        struct shadow *shadow;  /* what a commit still needs of memory that is gone (retire.c)  */
+        uint64_t *last_when_ns; /* per unit: first write in the epoch before, since its freeze … */
+        uint8_t *last_access;   /* … and what it met, enum access                               */
+        uint32_t *place;        /* per unit: position in the flush order                        */
+        uint32_t *sample;       /* per unit: of what was captured (unseen.c)                    */
+        uint8_t *mode;          /* per unit: how this commit captures it, enum mode             */
+        uint8_t *look;          /* per unit: whether it was found unchanged                     */
+        uint8_t *early;         /* per unit: the draft has it as it is, unless it is written    */
+        uint8_t *hot;           /* per unit: epochs in a row in which it was written            */
+        uint8_t *tried;         /* per unit: how often watching it was of no use …              */
+        uint8_t *rest;          /* … and for how many epochs it is not watched therefore        */
+        uint64_t frozen_ns;     /* when the region was last captured                            */
+        struct forecast forecast; /* of its modifications before the next checkpoint              */
+        uint32_t captured_at;     /* position in the list of what the version has captured        */
+        bool captured;            /* it is in that list                                           */
+        bool copied_early;        /* in this interval                                             */
+        bool put_again;           /* a unit in the draft was written since                        */
+        bool protected;           /* by this commit: something has to be opened                   */
+        bool runs;                /* by this commit: opened in long runs                          */
+        bool fresh;               /* no commit yet: taken for dense, if there is such a thing     */
+};
+
+/* What mem is to keep for them. */
+struct notes_room notes_room_for_units(void);
+/* Begins to watch a region, with notes that know nothing yet. */
+int notes_watch(struct tracker *t, struct region *r);
+
+#endif
