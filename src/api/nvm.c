@@ -187,7 +187,7 @@ static int choose_verified(const struct version **out)
 static int find_stored(const char *name, uint64_t *bytes)
 {
         const struct version *version = NULL;
-        engine_still(context->engine);
+        engine_quiesce(context->engine);
         bool dropped = engine_dropped(context->engine, name);
         int rc = dropped ? 0 : choose_verified(&version);
         engine_resume(context->engine);
@@ -210,7 +210,7 @@ static int bring_back(const char *name)
         if (rc)
                 return rc;
         int second = 0;
-        engine_still(context->engine);
+        engine_quiesce(context->engine);
         if (!engine_dropped(context->engine, name)) {
                 r = engine_release(context->engine, r);
                 rc = choose_verified(&version);
@@ -252,7 +252,7 @@ static int check_begin(const struct region *only)
         bool replace = context->options.number[OPT_REPLACE] != 0;
         if (verified && !replace)
                 return 0;
-        engine_still(context->engine);
+        engine_quiesce(context->engine);
         int rc = verified ? 0 : choose_version(false, &version);
         if (rc == 0 && replace)
                 rc = check_replace(only);

@@ -51,7 +51,7 @@ bool engine_committing(struct engine *e);
 /* Waits until no commit is running: the pool and all memory are the caller's. */
 void engine_idle(struct engine *e);
 /* The same, and there is no draft: the pool can be read. */
-void engine_still(struct engine *e);
+void engine_quiesce(struct engine *e);
 /* The same, and nothing is watched any more: the content of the regions will be replaced by a
  * version (restart). */
 void engine_forget(struct engine *e);

@@ -7,7 +7,9 @@
  *           too little to be worth it
  *   FLUSH   protected, and captured by the flusher or, if the program is faster, by the fault
  *           handler */
-#include "engine/engine_int.h"
+#include "engine/commit.h"
+#include "engine/cost.h"
+#include "engine/precopy.h"
 #include <errno.h>
 
 /* Up to this much is staged at the freeze: it costs less than its protection and its faults
@@ -23,121 +25,51 @@
 /* Most bytes copied ahead of the program at the freeze: a millisecond. */
 #define AHEAD_BYTES (UINT64_C(4) << 20)
 
-/* A unit with few changes may be worth being watched page by page. If it was, and was written all
- * over with what it held before, it rests for a while, longer every time: each look costs the
- * program a fault per page. */
-static void consider_watching(struct watch *w, uint64_t u, bool few_changes)
-{
-        struct unit_notes *n = w->notes;
-        if (!few_changes) {
-                n->tried[u] = n->rest[u] = 0;
-        } else if (w->pages[u] > 0) {
-                n->tried[u] = (uint8_t)min_u64(n->tried[u] + 1u, 4);
-                n->rest[u] = (uint8_t)(4u << n->tried[u]);
-        } else if (n->rest[u] > 0) {
-                n->rest[u]--;
-        } else {
-                n->hot[u] = 0;
-        }
-}
-
-int put_unit(struct engine *e, uint32_t region, uint64_t unit, const uint8_t *from)
-{
-        const struct region *r = e->part[region];
-        uint64_t per_unit = r->watch->span.unit_bytes / r->desc.block_bytes;
-        uint64_t first = unit * per_unit;
-        uint64_t end = min_u64(first + per_unit, region_blocks(&r->desc));
-        uint64_t changed = 0;
-        bool same = r->watch->notes->look[unit] == LOOK_SAME;
-        int kept = by_pages(e) ? pages_keep(e, region, unit) : 0;
-        if (kept < 0)
-                return kept;
-        for (uint64_t block = first; same && block < end; block++) {
-                int rc = draft_put_same(e->draft, e->part_first + region, block);
-                if (rc)
-                        return rc;
-        }
-        for (uint64_t block = first; !same && block < end; block++) {
-                if (kept && draft_has(e->draft, e->part_first + region, block))
-                        continue;
-                int rc = draft_put(e->draft, e->part_first + region, block,
-                                   from + (block - first) * r->desc.block_bytes);
-                if (rc < 0)
-                        return rc;
-                changed += rc == 0;
-        }
-        consider_watching(r->watch, unit, changed * 2 <= end - first);
-        return 0;
-}
-
 /* The version before has the first so many units of the region, block by block. */
-static uint64_t units_to_keep(const struct engine *e, uint32_t region)
+static uint64_t units_to_keep(const struct commit *c, uint32_t region)
 {
-        const struct region *r = e->part[region];
+        const struct region *r = c->part.list[region];
         uint64_t per_unit = r->watch->span.unit_bytes / r->desc.block_bytes;
-        uint64_t blocks = draft_can_keep(e->draft, e->part_first + region);
+        uint64_t blocks = draft_can_keep(c->draft, c->part.first + region);
         return blocks == region_blocks(&r->desc) ? r->watch->span.units : blocks / per_unit;
 }
 
-bool unit_is_whole(const struct span *s, uint64_t u)
-{
-        return unit_begin(s, u) >= s->low && unit_begin(s, u) + unit_length(s, u) <= s->high;
-}
-
-int describe(struct engine *e)
-{
-        for (uint32_t i = 0; i < e->part_count && !e->early.draft; i++) {
-                struct region *r = e->part[i];
-                struct region_desc desc = r->desc;
-                uint32_t number;
-                bool share = differ_shares(e, r, &desc.hash);
-                int rc = draft_region(e->draft, &desc, share, &number);
-                if (rc)
-                        return rc;
-                e->part_first = i == 0 ? number : e->part_first;
-                r->notes->shares = draft_compares(e->draft, number);
-                r->notes->compared = r->notes->shares && !by_pages(e);
-                if (by_pages(e))
-                        draft_write_all(e->draft, number);
-        }
-        return draft_ready(e->draft, plat->wall_ns());
-}
-
 /* Room for every unit and region; the flusher needs it and may not allocate. */
-static int make_room(struct engine *e)
+static int make_room(struct commit *c)
 {
         uint64_t units = 0;
-        for (uint32_t i = 0; i < e->part_count; i++) {
-                struct region *r = e->part[i];
-                int rc = r->watch ? 0 : notes_watch(&e->tracker, r);
+        for (uint32_t i = 0; i < c->part.count; i++) {
+                struct region *r = c->part.list[i];
+                int rc = r->watch ? 0 : notes_watch(c->tracker, r);
                 if (rc)
                         return rc;
-                r->watch->span.early = e->options.precopy != PRECOPY_OFF;
+                r->watch->span.early = c->options->precopy != PRECOPY_OFF;
                 units += r->watch->span.units;
         }
-        if (units > e->plan_capacity) {
-                void *p = budget_resize(e->options.budget, e->plan,
-                                        (units + units / 4) * sizeof(*e->plan), "the flush order");
+        if (units > c->plan.capacity) {
+                void *p = budget_resize(c->options->budget, c->plan.list,
+                                        (units + units / 4) * sizeof(*c->plan.list),
+                                        "the flush order");
                 if (!p)
                         return -ENOMEM;
-                e->plan = p;
-                e->plan_capacity = units + units / 4;
+                c->plan.list = p;
+                c->plan.capacity = units + units / 4;
         }
-        uint32_t captured = e->captured_count + e->part_count;
-        if (captured > e->captured_capacity) {
-                void *p = budget_resize(e->options.budget, e->captured,
-                                        UINT64_C(2) * captured * sizeof(*e->captured),
+        uint32_t captured = c->captured.count + c->part.count;
+        if (captured > c->captured.capacity) {
+                void *p = budget_resize(c->options->budget, c->captured.list,
+                                        UINT64_C(2) * captured * sizeof(*c->captured.list),
                                         "the region table");
                 if (!p)
                         return -ENOMEM;
-                e->captured = p;
-                e->captured_capacity = captured * 2;
+                c->captured.list = p;
+                c->captured.capacity = captured * 2;
         }
         return 0;
 }
 
 struct scan {
-        struct engine *e;
+        struct commit *c;
         struct watch *w;
         uint32_t parts;
 };
@@ -145,58 +77,60 @@ struct scan {
 static int scan_piece(void *arg, uint64_t piece)
 {
         const struct scan *s = arg;
-        return s->w->ops->scan(&s->e->tracker, s->w, (uint32_t)piece, s->parts);
+        return s->w->ops->scan(s->c->tracker, s->w, (uint32_t)piece, s->parts);
 }
 
 /* Finds out which units were written. Two threads look at much memory faster than one. */
-static int find_written(struct engine *e, struct watch *w)
+static int find_written(struct commit *c, struct watch *w)
 {
         uint32_t parts = (uint32_t)min_u64(w->span.bytes / SCAN_BYTES, SCAN_PARTS);
-        struct scan s = {e, w, parts < 4 ? 1 : parts};
+        struct scan s = {c, w, parts < 4 ? 1 : parts};
         struct shared_work work = {.run = scan_piece, .arg = &s, .pieces = s.parts};
-        int rc = !w->ops->scan ? 0 : s.parts > 1 ? share_work(e, &work) : scan_piece(&s, 0);
-        return rc ? rc : w->ops->collect(&e->tracker, w, s.parts);
+        int rc = !w->ops->scan ? 0
+                 : s.parts > 1 ? workers_share(c->workers, &work)
+                               : scan_piece(&s, 0);
+        return rc ? rc : w->ops->collect(c->tracker, w, s.parts);
 }
 
-static int collect(struct engine *e)
+static int collect(struct commit *c, struct precopy *p)
 {
-        order_judge(e);
-        for (uint32_t i = 0; i < e->part_count; i++) {
-                struct watch *w = e->part[i]->watch;
+        order_judge(c);
+        for (uint32_t i = 0; i < c->part.count; i++) {
+                struct watch *w = c->part.list[i]->watch;
                 struct unit_notes *n = w->notes;
-                patch_carry(w);
-                early_before_collect(w);
-                int rc = find_written(e, w);
+                patch_remember_dirty(w);
+                precopy_before_collect(w);
+                int rc = find_written(c, w);
                 for (uint64_t u = 0; rc && u < w->span.units; u++)
                         w->dirty[u] |= n->early[u];
                 if (rc)
                         return err_set(rc, "region '%s': what was written cannot be found out: %s",
-                                       e->part[i]->desc.name, code_text(rc));
-                e->epoch.scanned_bytes += w->ops->scans ? w->span.bytes : 0;
-                patch_candidates(e, w);
-                early_after_collect(e, w);
-                order_begin_epoch(e, w);
+                                       c->part.list[i]->desc.name, code_text(rc));
+                c->epoch.scanned_bytes += w->ops->scans ? w->span.bytes : 0;
+                patch_find_candidates(c, w);
+                precopy_after_collect(p, w);
+                order_begin_epoch(c, w);
                 n->protected = false;
                 n->captured = true;
-                n->captured_at = e->captured_count;
-                e->captured[e->captured_count++] = w;
+                n->captured_at = c->captured.count;
+                c->captured.list[c->captured.count++] = w;
                 atomic_store(&w->span.part, i);
         }
         return 0;
 }
 
 /* Sets the mode of every unit; the plan gets those to be flushed. */
-static void decide(struct engine *e)
+static void decide(struct commit *c)
 {
         uint64_t bytes = 0;
-        bool patch = patch_fits(e);
-        e->plan_count = 0;
-        for (uint32_t i = 0; i < e->part_count; i++) {
-                struct watch *w = e->part[i]->watch;
+        bool patch = patch_fits(c);
+        c->plan.count = 0;
+        for (uint32_t i = 0; i < c->part.count; i++) {
+                struct watch *w = c->part.list[i]->watch;
                 struct unit_notes *n = w->notes;
                 const struct span *s = &w->span;
-                uint64_t kept = units_to_keep(e, i);
-                e->epoch.units += s->units;
+                uint64_t kept = units_to_keep(c, i);
+                c->epoch.units += s->units;
                 for (uint64_t u = 0; u < s->units; u++) {
                         if (n->early[u]) {
                                 n->mode[u] = MODE_EARLY;
@@ -209,34 +143,35 @@ static void decide(struct engine *e)
                                 continue;
                         }
                         w->dirty[u] = 1;
-                        e->epoch.dirty_units++;
+                        c->epoch.dirty_units++;
                         if (patch && n->mode[u] == MODE_PATCH && unit_is_whole(s, u) && u < kept)
                                 continue;
                         n->mode[u] =
                                 w->ops->traps && unit_is_whole(s, u) ? MODE_FLUSH : MODE_DIRECT;
-                        if (by_pages(e))
-                                pages_decide(e, i, u, u < kept);
+                        if (by_pages(c->options))
+                                pages_decide(c, i, u, u < kept);
                         if (n->mode[u] == MODE_DIRECT)
                                 continue;
-                        e->plan[e->plan_count++] = (struct target){i, (uint32_t)u, 0};
+                        c->plan.list[c->plan.count++] = (struct target){i, (uint32_t)u, 0};
                         bytes += unit_length(s, u);
                 }
         }
-        if (bytes > DIRECT_BYTES || e->options.policy == POLICY_SYNC || by_pages(e))
+        if (bytes > DIRECT_BYTES || c->options->policy == POLICY_SYNC || by_pages(c->options))
                 return;
-        for (uint64_t i = 0; i < e->plan_count; i++)
-                e->part[e->plan[i].region]->watch->notes->mode[e->plan[i].unit] = MODE_DIRECT;
-        e->plan_count = 0;
+        for (uint64_t i = 0; i < c->plan.count; i++)
+                c->part.list[c->plan.list[i].region]->watch->notes->mode[c->plan.list[i].unit] =
+                        MODE_DIRECT;
+        c->plan.count = 0;
 }
 
-static int put_direct(struct engine *e)
+static int put_direct(struct commit *c)
 {
-        for (uint32_t i = 0; i < e->part_count; i++) {
-                struct watch *w = e->part[i]->watch;
+        for (uint32_t i = 0; i < c->part.count; i++) {
+                struct watch *w = c->part.list[i]->watch;
                 struct unit_notes *n = w->notes;
-                memset(n->look, LOOK_NONE, w->span.units);
+                memset(n->content, CONTENT_UNKNOWN, w->span.units);
                 if (!w->ops->traps)
-                        look(e, i, MODE_DIRECT, false);
+                        compare_units(c, i, MODE_DIRECT, false);
                 uint64_t units = w->span.units;
                 for (uint64_t u = 0; (u = skip_zeros(n->mode, u, units)) < units; u++) {
                         if (n->mode[u] != MODE_DIRECT)
@@ -244,13 +179,13 @@ static int put_direct(struct engine *e)
                         /* Watched from before it is read on, where that costs the program
                          * nothing. */
                         bool watched = w->ops->take && unit_is_whole(&w->span, u) &&
-                                       w->ops->arm(&e->tracker, w, u, 1) == 0;
-                        int rc = put_unit(e, i, u, (const uint8_t *)unit_begin(&w->span, u));
+                                       w->ops->arm(c->tracker, w, u, 1) == 0;
+                        int rc = put_unit(c, i, u, (const uint8_t *)unit_begin(&w->span, u));
                         if (rc)
                                 return rc;
                         if (!watched)
                                 units_written(&w->span, u, 1);
-                        e->epoch.direct_units++;
+                        c->epoch.direct_units++;
                 }
         }
         return 0;
@@ -267,7 +202,7 @@ static uint64_t count_runs(const struct watch *w)
 }
 
 struct protection {
-        struct engine *e;
+        struct commit *c;
         struct watch *w;
         uint64_t piece_units;
         bool between; /* what lies between the units to be flushed is protected with them */
@@ -286,7 +221,7 @@ static int protect_piece(void *arg, uint64_t piece)
                 uint64_t last = u;
                 while (last < end && (p->between || mode[last] == MODE_FLUSH))
                         last++;
-                int rc = last > u ? p->w->ops->protect(&p->e->tracker, p->w, u, last - u) : 0;
+                int rc = last > u ? p->w->ops->protect(p->c->tracker, p->w, u, last - u) : 0;
                 if (rc)
                         return rc;
                 u = last;
@@ -297,12 +232,12 @@ static int protect_piece(void *arg, uint64_t piece)
 /* Protects all units to be flushed. Every page costs some 80 ns, so two threads do it where they
  * can. The kernel refuses when a process has too many mappings; what could not be protected is then
  * staged here and now. */
-static int protect(struct engine *e, struct watch *w)
+static int protect(struct commit *c, struct watch *w)
 {
         struct unit_notes *n = w->notes;
         uint64_t units = w->span.units;
         uint64_t runs = count_runs(w);
-        struct protection p = {e, w, units, runs > MAX_RUNS};
+        struct protection p = {c, w, units, runs > MAX_RUNS};
         n->protected = runs > 0;
         if (runs == 0)
                 return 0;
@@ -314,7 +249,7 @@ static int protect(struct engine *e, struct watch *w)
         }
         struct shared_work work = {
                 .run = protect_piece, .arg = &p, .pieces = div_up(units, p.piece_units)};
-        return share_work(e, &work);
+        return workers_share(c->workers, &work);
 }
 
 static void set_pending(struct watch *w)
@@ -328,44 +263,44 @@ static void set_pending(struct watch *w)
 }
 
 /* The flusher counts the plan down to nothing: what is staged already must not be in it. */
-static void drop_direct(struct engine *e)
+static void drop_direct(struct commit *c)
 {
         uint64_t kept = 0;
-        for (uint64_t i = 0; i < e->plan_count; i++) {
-                const struct target *t = &e->plan[i];
-                if (e->part[t->region]->watch->notes->mode[t->unit] != MODE_DIRECT)
-                        e->plan[kept++] = *t;
+        for (uint64_t i = 0; i < c->plan.count; i++) {
+                const struct target *t = &c->plan.list[i];
+                if (c->part.list[t->region]->watch->notes->mode[t->unit] != MODE_DIRECT)
+                        c->plan.list[kept++] = *t;
         }
-        e->plan_count = kept;
+        c->plan.count = kept;
 }
 
-static int protect_or_put(struct engine *e)
+static int protect_or_put(struct commit *c)
 {
-        for (uint32_t i = 0; i < e->part_count; i++) {
-                struct watch *w = e->part[i]->watch;
+        for (uint32_t i = 0; i < c->part.count; i++) {
+                struct watch *w = c->part.list[i]->watch;
                 struct unit_notes *n = w->notes;
                 if (!w->ops->traps)
                         continue;
                 set_pending(w);
-                int rc = protect(e, w);
+                int rc = protect(c, w);
                 if (rc == 0)
                         continue;
-                e->unprotected = e->part[i];
-                e->unprotected_code = rc;
+                c->unprotected = c->part.list[i];
+                c->unprotected_code = rc;
                 span_open(&w->span);
                 for (uint64_t u = 0; u < w->span.units; u++) {
                         if (!unit_claim(&w->span, u))
                                 continue;
-                        rc = put_unit(e, i, u, (const uint8_t *)unit_begin(&w->span, u));
+                        rc = put_unit(c, i, u, (const uint8_t *)unit_begin(&w->span, u));
                         unit_finish(&w->span, u, UNIT_DONE);
                         if (rc)
                                 return rc;
                         n->mode[u] = MODE_DIRECT;
                         units_written(&w->span, u, 1);
-                        e->epoch.direct_units++;
+                        c->epoch.direct_units++;
                 }
         }
-        drop_direct(e);
+        drop_direct(c);
         return 0;
 }
 
@@ -400,18 +335,18 @@ static void select_first(struct target *a, uint64_t length, uint64_t count)
 
 /* Units the program will write first, by what it did last time, are copied at memory speed instead
  * of being trapped one by one. They are not protected. */
-static void copy_ahead(struct engine *e)
+static void copy_ahead(struct commit *c)
 {
-        struct guard *g = &e->tracker.guard;
-        if (!e->options.copy_ahead || e->options.policy != POLICY_ADAPTIVE || g->slot_count == 0 ||
-            by_pages(e))
+        struct guard *g = &c->tracker->guard;
+        if (!c->options->copy_ahead || c->options->policy != POLICY_ADAPTIVE ||
+            g->slot_count == 0 || by_pages(c->options))
                 return;
         uint64_t count = min_u64(g->slot_count / 2, AHEAD_BYTES / g->slot_bytes);
-        count = min_u64(count, e->plan_count);
-        select_first(e->plan, e->plan_count, count);
+        count = min_u64(count, c->plan.count);
+        select_first(c->plan.list, c->plan.count, count);
         for (uint64_t i = 0; i < count; i++) {
-                struct target *t = &e->plan[i];
-                struct watch *w = e->part[t->region]->watch;
+                struct target *t = &c->plan.list[i];
+                struct watch *w = c->part.list[t->region]->watch;
                 struct unit_notes *n = w->notes;
                 if (!order_knows(w, t->unit) || n->last_access[t->unit] == ACCESS_AFTER)
                         continue;
@@ -422,20 +357,20 @@ static void copy_ahead(struct engine *e)
                 unit_copy(&w->span, t->unit, (uint32_t)slot);
                 n->mode[t->unit] = MODE_OPENED;
                 units_written(&w->span, t->unit, 1);
-                e->epoch.ahead_units++;
+                c->epoch.ahead_units++;
         }
 }
 
 /* Where nothing needs to be noticed unit by unit any more, captured units are opened in long runs,
  * also by the fault handler: each opening costs every running thread its TLB. */
-static void choose_runs(struct engine *e)
+static void choose_runs(struct commit *c)
 {
-        for (uint32_t i = 0; i < e->part_count; i++) {
-                struct watch *w = e->part[i]->watch;
+        for (uint32_t i = 0; i < c->part.count; i++) {
+                struct watch *w = c->part.list[i]->watch;
                 struct unit_notes *n = w->notes;
-                bool runs = w->ops == &tracker_dense && e->options.open_behind;
+                bool runs = w->ops == &tracker_dense && c->options->open_behind;
                 for (uint64_t u = 0; runs && u < w->span.units; u++)
-                        runs = e->options.policy != POLICY_ADAPTIVE || n->mode[u] != MODE_FLUSH ||
+                        runs = c->options->policy != POLICY_ADAPTIVE || n->mode[u] != MODE_FLUSH ||
                                order_knows(w, u);
                 n->runs = runs;
                 atomic_store(&w->span.run, runs ? RUN_BYTES / w->span.unit_bytes : 0);
@@ -444,63 +379,63 @@ static void choose_runs(struct engine *e)
 
 /* With no handler at work: what one has seen of a unit would not be true any more. Calls nothing of
  * the program's, whose threads may be waiting. */
-static int freeze_held(struct engine *e)
+static int freeze_alone(struct commit *c, struct precopy *p, struct cost *cost)
 {
-        int rc = collect(e);
+        int rc = collect(c, p);
         if (rc)
                 return rc;
-        decide(e);
-        differ_predict(e);
-        e->tracker.guard.in_turn = e->options.policy == POLICY_ASYNC;
-        guard_begin(&e->tracker.guard);
+        decide(c);
+        cost_predict(cost, c);
+        c->tracker->guard.in_turn = c->options->policy == POLICY_ASYNC;
+        guard_begin(&c->tracker->guard);
         /* In this order: what is staged is watched anew, and so may be a page that it shares with a
          * unit whose written pages are looked up here. */
         uint64_t start = plat->now_ns();
-        rc = patch_take(e);
+        rc = patch_take(c);
         if (rc == 0)
-                rc = put_direct(e);
-        e->epoch.flush_ns += plat->now_ns() - start;
+                rc = put_direct(c);
+        c->epoch.flush_ns += plat->now_ns() - start;
         if (rc)
                 return rc;
-        order_keys(e);
-        choose_runs(e);
-        copy_ahead(e);
-        if (e->options.policy == POLICY_SYNC) {
-                for (uint32_t i = 0; i < e->part_count; i++)
-                        set_pending(e->part[i]->watch);
+        order_set_keys(c);
+        choose_runs(c);
+        copy_ahead(c);
+        if (c->options->policy == POLICY_SYNC) {
+                for (uint32_t i = 0; i < c->part.count; i++)
+                        set_pending(c->part.list[i]->watch);
                 return 0;
         }
-        return protect_or_put(e);
+        return protect_or_put(c);
 }
 
-int freeze(struct engine *e)
+int freeze_part(struct commit *c, struct precopy *p, struct cost *cost)
 {
-        e->unprotected = NULL;
-        int rc = describe(e);
+        c->unprotected = NULL;
+        int rc = p->draft ? draft_ready(c->draft, plat->wall_ns()) : part_describe(c);
         if (rc == 0)
-                rc = make_room(e);
+                rc = make_room(c);
         if (rc == 0)
                 rc = tracker_set_slots(
-                        &e->tracker, e->options.policy == POLICY_SYNC ? 0 : e->options.copy_bytes);
+                        c->tracker, c->options->policy == POLICY_SYNC ? 0 : c->options->copy_bytes);
         if (rc == 0)
-                rc = patch_room(e);
+                rc = patch_make_room(c);
         if (rc == 0)
-                (void)look_ready(e);
+                (void)compare_prepare(c);
         /* The medium is waited for before anybody has to wait for us. */
-        if (rc == 0 && e->early.draft)
-                rc = draft_settle(e->draft);
-        if (rc == 0 && e->tracker.ops->traps)
+        if (rc == 0 && p->draft)
+                rc = draft_settle(c->draft);
+        if (rc == 0 && c->tracker->ops->traps)
                 rc = faults_ready();
         if (rc)
                 return rc;
-        guard_hold(&e->tracker.guard);
-        pool_defer(e->pool, e->options.policy != POLICY_SYNC);
-        rc = freeze_held(e);
-        pool_defer(e->pool, false);
-        guard_release(&e->tracker.guard);
-        if (e->unprotected)
+        guard_hold(&c->tracker->guard);
+        pool_defer(c->pool, c->options->policy != POLICY_SYNC);
+        rc = freeze_alone(c, p, cost);
+        pool_defer(c->pool, false);
+        guard_release(&c->tracker->guard);
+        if (c->unprotected)
                 log_emit(BELAY_LOG_WARN,
                          "region '%s' cannot be protected (%s): it is copied at this checkpoint",
-                         e->unprotected->desc.name, code_text(e->unprotected_code));
+                         c->unprotected->desc.name, code_text(c->unprotected_code));
         return rc;
 }

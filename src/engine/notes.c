@@ -18,7 +18,7 @@ static void place_arrays(struct unit_notes *n, uint64_t units)
         n->sample = (void *)(p + units * 12);
         n->last_access = p + units * 16;
         n->mode = p + units * 17;
-        n->look = p + units * 18;
+        n->content = p + units * 18;
         n->early = p + units * 19;
         n->hot = p + units * 20;
         n->tried = p + units * 21;

@@ -28,18 +28,18 @@ enum mode {
         MODE_EARLY
 };
 
-/* Whether a unit was found unchanged (look.c). */
-enum { LOOK_NONE, LOOK_OTHER, LOOK_SAME };
+/* Whether a unit was found as an earlier version has it (compare.c). */
+enum { CONTENT_UNKNOWN, CONTENT_CHANGED, CONTENT_SAME };
 
 /* About the units of a region, for as long as it is watched. */
 struct unit_notes {
-        struct shadow *shadow;  /* what a commit still needs of memory that is gone (retire.c)  */
+        struct shadow *shadow;  /* what a commit still needs of memory that is gone (shadow.c)  */
         uint64_t *last_when_ns; /* per unit: first write in the epoch before, since its freeze … */
         uint8_t *last_access;   /* … and what it met, enum access                               */
         uint32_t *place;        /* per unit: position in the flush order                        */
         uint32_t *sample;       /* per unit: of what was captured (unseen.c)                    */
         uint8_t *mode;          /* per unit: how this commit captures it, enum mode             */
-        uint8_t *look;          /* per unit: whether it was found unchanged                     */
+        uint8_t *content;       /* per unit: whether it was found unchanged                     */
         uint8_t *early;         /* per unit: the draft has it as it is, unless it is written    */
         uint8_t *hot;           /* per unit: epochs in a row in which it was written            */
         uint8_t *tried;         /* per unit: how often watching it was of no use …              */
@@ -54,6 +54,12 @@ struct unit_notes {
         bool runs;                /* by this commit: opened in long runs                          */
         bool fresh;               /* no commit yet: taken for dense, if there is such a thing     */
 };
+
+/* Does the unit consist of pages that can be protected? */
+static inline bool unit_is_whole(const struct span *s, uint64_t u)
+{
+        return unit_begin(s, u) >= s->low && unit_begin(s, u) + unit_length(s, u) <= s->high;
+}
 
 /* What mem is to keep for them. */
 struct notes_room notes_room_for_units(void);

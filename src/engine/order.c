@@ -8,7 +8,7 @@
  *
  * The plan is sorted once per commit. What the program does during the commit overrides it unit by
  * unit (flush.c). Times are relative to the freeze, so epochs of different length compare. */
-#include "engine/engine_int.h"
+#include "engine/commit.h"
 
 bool order_knows(const struct watch *w, uint64_t u)
 {
@@ -16,11 +16,11 @@ bool order_knows(const struct watch *w, uint64_t u)
         return n->last_access[u] != ACCESS_NONE && n->last_when_ns[u] != UNKNOWN_WHEN;
 }
 
-static uint64_t key_of(const struct engine *e, const struct target *t, uint64_t index)
+static uint64_t key_of(const struct commit *c, const struct target *t, uint64_t index)
 {
-        const struct watch *w = e->part[t->region]->watch;
+        const struct watch *w = c->part.list[t->region]->watch;
         const struct unit_notes *n = w->notes;
-        if (e->options.policy != POLICY_ADAPTIVE)
+        if (c->options->policy != POLICY_ADAPTIVE)
                 return index;
         bool written = n->last_access[t->unit] != ACCESS_NONE;
         uint64_t when = written ? n->last_when_ns[t->unit] : 0;
@@ -55,18 +55,19 @@ static void sort(struct target *a, uint64_t count)
         }
 }
 
-void order_keys(struct engine *e)
+void order_set_keys(struct commit *c)
 {
-        for (uint64_t i = 0; i < e->plan_count; i++)
-                e->plan[i].key = key_of(e, &e->plan[i], i);
+        for (uint64_t i = 0; i < c->plan.count; i++)
+                c->plan.list[i].key = key_of(c, &c->plan.list[i], i);
 }
 
-void order_plan(struct engine *e)
+void order_sort_plan(struct commit *c)
 {
-        if (e->options.policy == POLICY_ADAPTIVE)
-                sort(e->plan, e->plan_count);
-        for (uint64_t i = 0; i < e->plan_count; i++)
-                e->part[e->plan[i].region]->watch->notes->place[e->plan[i].unit] = (uint32_t)i;
+        if (c->options->policy == POLICY_ADAPTIVE)
+                sort(c->plan.list, c->plan.count);
+        for (uint64_t i = 0; i < c->plan.count; i++)
+                c->part.list[c->plan.list[i].region]->watch->notes->place[c->plan.list[i].unit] =
+                        (uint32_t)i;
 }
 
 /* ---- what an epoch tells ----
@@ -101,11 +102,11 @@ static void compare_pairs(struct agreement *a, const struct watch *w, uint64_t a
         }
 }
 
-void order_judge(struct engine *e)
+void order_judge(struct commit *c)
 {
         struct agreement a = {0};
-        for (uint32_t i = 0; i < e->part_count; i++) {
-                const struct watch *w = e->part[i]->watch;
+        for (uint32_t i = 0; i < c->part.count; i++) {
+                const struct watch *w = c->part.list[i]->watch;
                 uint64_t seen = a.seen;
                 for (uint64_t u = 0; u < w->span.units; u++) {
                         a.seen += atomic_load(&w->span.when_ns[u]) != 0;
@@ -116,23 +117,23 @@ void order_judge(struct engine *e)
                         compare_pairs(&a, w, w->span.units / 16 + 1);
                 }
         }
-        e->order_holds = a.seen < a.known - a.known / 16 && a.other * 10 <= a.same;
+        c->plan.order_holds = a.seen < a.known - a.known / 16 && a.other * 10 <= a.same;
 }
 
-void order_begin_epoch(struct engine *e, struct watch *w)
+void order_begin_epoch(struct commit *c, struct watch *w)
 {
         struct unit_notes *n = w->notes;
         struct span *s = &w->span;
         uint64_t before_ns = n->frozen_ns;
         if (before_ns == 0) /* a program that read its input into it */
                 atomic_store(&s->foreign, false);
-        n->frozen_ns = e->frozen_ns;
+        n->frozen_ns = c->frozen_ns;
         for (uint64_t u = 0; u < s->units; u++) {
                 uint8_t access = atomic_load(&s->access[u]);
                 uint64_t when = atomic_load(&s->when_ns[u]);
-                e->epoch.after += access == ACCESS_AFTER || (access == ACCESS_NONE && w->dirty[u]);
+                c->epoch.after += access == ACCESS_AFTER || (access == ACCESS_NONE && w->dirty[u]);
                 if (access != ACCESS_NONE && when != 0) {
-                        if (!e->order_holds || !order_knows(w, u))
+                        if (!c->plan.order_holds || !order_knows(w, u))
                                 n->last_when_ns[u] = when > before_ns ? when - before_ns : 0;
                         n->last_access[u] = access;
                 } else if (!w->dirty[u]) {

@@ -10,21 +10,21 @@
  * pages of a unit when it puts it. From the freeze to then the unit is protected, or captured by
  * the fault handler, so that no page is missing; a page written after the capture counts as well,
  * which costs a block and nothing else. */
-#include "engine/engine_int.h"
+#include "engine/commit.h"
 
-void pages_decide(struct engine *e, uint32_t region, uint64_t unit, bool can_keep)
+void pages_decide(struct commit *c, uint32_t region, uint64_t unit, bool can_keep)
 {
-        struct watch *w = e->part[region]->watch;
+        struct watch *w = c->part.list[region]->watch;
         const struct unit_notes *n = w->notes;
         /* What is staged by the freeze, or with policy sync, is watched anew before it is put. */
-        if (n->mode[unit] != MODE_FLUSH || e->options.policy == POLICY_SYNC || !can_keep)
+        if (n->mode[unit] != MODE_FLUSH || c->options->policy == POLICY_SYNC || !can_keep)
                 w->pages[unit] = 0;
 }
 
-static void keep(struct engine *e, uint32_t region, uint64_t first, uint64_t end)
+static void keep(struct commit *c, uint32_t region, uint64_t first, uint64_t end)
 {
         if (first < end)
-                draft_keep(e->draft, e->part_first + region, first, end - first);
+                draft_keep(c->draft, c->part.first + region, first, end - first);
 }
 
 /* A page that two units share may have been watched anew for the other one: it counts as written.
@@ -37,9 +37,9 @@ static void own_pages(const struct span *s, uint64_t unit, uintptr_t *low, uintp
                 *high -= *high % PLAT_PAGE;
 }
 
-int pages_keep(struct engine *e, uint32_t region, uint64_t unit)
+int pages_keep_unwritten(struct commit *c, uint32_t region, uint64_t unit)
 {
-        const struct region *r = e->part[region];
+        const struct region *r = c->part.list[region];
         struct watch *w = r->watch;
         uintptr_t low;
         uintptr_t high;
@@ -47,7 +47,7 @@ int pages_keep(struct engine *e, uint32_t region, uint64_t unit)
         if (!w->ops->written || w->pages[unit] == 0 ||
             w->pages[unit] >= div_up(unit_length(&w->span, unit), PLAT_PAGE) || low >= high)
                 return 0;
-        int n = w->ops->written(&e->tracker, w, low, high);
+        int n = w->ops->written(c->tracker, w, low, high);
         if (n < 0)
                 return err_set(n, "region '%s': what was written cannot be found out: %s",
                                r->desc.name, code_text(n));
@@ -55,11 +55,11 @@ int pages_keep(struct engine *e, uint32_t region, uint64_t unit)
         uint64_t bytes = r->desc.block_bytes;
         uint64_t next = div_up(low - start, bytes);
         for (int i = 0; i < n; i++) {
-                struct plat_range written = e->tracker.ranges[i];
-                keep(e, region, next, (max_u64(written.start, low) - start) / bytes);
+                struct plat_range written = c->tracker->ranges[i];
+                keep(c, region, next, (max_u64(written.start, low) - start) / bytes);
                 next = max_u64(next, div_up(written.end - start, bytes));
         }
         bool last = unit + 1 == w->span.units;
-        keep(e, region, next, last ? region_blocks(&r->desc) : (high - start) / bytes);
+        keep(c, region, next, last ? region_blocks(&r->desc) : (high - start) / bytes);
         return 1;
 }

@@ -13,59 +13,59 @@
  *
  * With policy sync the program waits, and nothing is copied: the blocks that written pages lie in
  * are staged at once. */
-#include "engine/engine_int.h"
+#include "engine/commit.h"
 #include <errno.h>
 
 #define NO_BLOCK  UINT64_MAX
 #define GAP_BYTES (UINT64_C(16) << 20)
 
-static uint64_t pages_per_slot(const struct engine *e)
+static uint64_t pages_per_slot(const struct commit *c)
 {
-        return e->tracker.guard.slot_bytes / PLAT_PAGE;
+        return c->tracker->guard.slot_bytes / PLAT_PAGE;
 }
 
 /* Some slots are left for units that are flushed. */
-static uint64_t capacity(const struct engine *e)
+static uint64_t capacity(const struct commit *c)
 {
-        return e->tracker.guard.slot_count * UINT64_C(3) / 4 * pages_per_slot(e);
+        return c->tracker->guard.slot_count * UINT64_C(3) / 4 * pages_per_slot(c);
 }
 
-int patch_room(struct engine *e)
+int patch_make_room(struct commit *c)
 {
-        uint64_t wanted = capacity(e);
+        uint64_t wanted = capacity(c);
         uint64_t block = 0;
-        for (uint32_t i = 0; i < e->part_count; i++)
-                block = max_u64(block, e->part[i]->desc.block_bytes);
-        if (wanted > e->patch_capacity) {
-                void *p = budget_resize(e->options.budget, e->patches, wanted * sizeof(*e->patches),
-                                        "the copied pages");
+        for (uint32_t i = 0; i < c->part.count; i++)
+                block = max_u64(block, c->part.list[i]->desc.block_bytes);
+        if (wanted > c->patches.capacity) {
+                void *p = budget_resize(c->options->budget, c->patches.list,
+                                        wanted * sizeof(*c->patches.list), "the copied pages");
                 if (!p)
                         return -ENOMEM;
-                e->patches = p;
-                e->patch_capacity = wanted;
+                c->patches.list = p;
+                c->patches.capacity = wanted;
         }
-        if (block > e->block_capacity) {
-                void *p = budget_resize(e->options.budget, e->block, block, "a block");
+        if (block > c->patches.block_capacity) {
+                void *p = budget_resize(c->options->budget, c->patches.block, block, "a block");
                 if (!p)
                         return -ENOMEM;
-                e->block = p;
-                e->block_capacity = block;
+                c->patches.block = p;
+                c->patches.block_capacity = block;
         }
         return 0;
 }
 
-void patch_carry(struct watch *w)
+void patch_remember_dirty(struct watch *w)
 {
         struct unit_notes *n = w->notes;
         memcpy(n->mode, w->dirty, w->span.units);
 }
 
-void patch_candidates(const struct engine *e, struct watch *w)
+void patch_find_candidates(const struct commit *c, struct watch *w)
 {
         struct unit_notes *n = w->notes;
         /* When more pages than this were written, the unit is captured as a whole, and if that goes
          * on it is not watched any more: a fault per page costs more than to hash all of it. */
-        uint64_t part = e->options.policy != POLICY_SYNC ? 4 : by_pages(e) ? 1 : 2;
+        uint64_t part = c->options->policy != POLICY_SYNC ? 4 : by_pages(c->options) ? 1 : 2;
         for (uint64_t u = 0; u < w->span.units; u++) {
                 /* Known page by page: not from a commit that failed, nor by decree. */
                 bool known = w->ops->take && !n->mode[u] && !atomic_load(&w->span.written[u]);
@@ -77,27 +77,28 @@ void patch_candidates(const struct engine *e, struct watch *w)
         }
 }
 
-bool patch_fits(const struct engine *e)
+bool patch_fits(const struct commit *c)
 {
         uint64_t pages = 0;
-        if (e->options.policy == POLICY_SYNC)
+        if (c->options->policy == POLICY_SYNC)
                 return true;
-        for (uint32_t i = 0; i < e->part_count; i++) {
-                const struct watch *w = e->part[i]->watch;
+        for (uint32_t i = 0; i < c->part.count; i++) {
+                const struct watch *w = c->part.list[i]->watch;
                 const struct unit_notes *n = w->notes;
                 uint64_t units = w->span.units;
                 for (uint64_t u = 0; (u = skip_zeros(n->mode, u, units)) < units; u++)
                         pages += n->mode[u] == MODE_PATCH ? w->pages[u] : 0;
         }
-        return pages <= capacity(e);
+        return pages <= capacity(c);
 }
 
 /* ---- at the freeze ---- */
 
-static uint8_t *copy_of(const struct engine *e, uint64_t i)
+static uint8_t *copy_of(const struct commit *c, uint64_t i)
 {
-        const struct guard *g = &e->tracker.guard;
-        return g->slots + e->patches[i].slot * g->slot_bytes + i % pages_per_slot(e) * PLAT_PAGE;
+        const struct guard *g = &c->tracker->guard;
+        return g->slots + c->patches.list[i].slot * g->slot_bytes +
+               i % pages_per_slot(c) * PLAT_PAGE;
 }
 
 /* The units that [low, high) lies in, [*first, *end). */
@@ -126,9 +127,9 @@ static void call_dirty(struct watch *w, uintptr_t low, uintptr_t high)
 }
 
 /* There was no room for a page: its units are flushed as a whole. */
-static void give_up(struct engine *e, uint32_t region, uintptr_t page)
+static void give_up(struct commit *c, uint32_t region, uintptr_t page)
 {
-        struct watch *w = e->part[region]->watch;
+        struct watch *w = c->part.list[region]->watch;
         struct unit_notes *n = w->notes;
         uint64_t u;
         uint64_t end;
@@ -140,25 +141,25 @@ static void give_up(struct engine *e, uint32_t region, uintptr_t page)
                 n->mode[u] = MODE_FLUSH;
                 w->dirty[u] = 1;
                 w->pages[u] = 0; /* some of its marks have been taken */
-                e->plan[e->plan_count++] = (struct target){region, (uint32_t)u, 0};
+                c->plan.list[c->plan.count++] = (struct target){region, (uint32_t)u, 0};
         }
 }
 
-static void copy_page(struct engine *e, uint32_t region, uintptr_t page)
+static void copy_page(struct commit *c, uint32_t region, uintptr_t page)
 {
-        struct guard *g = &e->tracker.guard;
-        struct watch *w = e->part[region]->watch;
-        uint64_t i = e->patch_count;
+        struct guard *g = &c->tracker->guard;
+        struct watch *w = c->part.list[region]->watch;
+        uint64_t i = c->patches.count;
         int64_t slot = 0;
-        if (i < e->patch_capacity)
-                slot = i % pages_per_slot(e) ? (int64_t)e->patches[i - 1].slot : slot_take(g);
-        if (i == e->patch_capacity || slot < 0) {
-                give_up(e, region, page);
+        if (i < c->patches.capacity)
+                slot = i % pages_per_slot(c) ? (int64_t)c->patches.list[i - 1].slot : slot_take(g);
+        if (i == c->patches.capacity || slot < 0) {
+                give_up(c, region, page);
                 return;
         }
-        e->patches[i] = (struct patch){page, region, (uint32_t)slot};
-        e->patch_count++;
-        program_copy(copy_of(e, i), (const void *)page, PLAT_PAGE);
+        c->patches.list[i] = (struct patch){page, region, (uint32_t)slot};
+        c->patches.count++;
+        program_copy(copy_of(c, i), (const void *)page, PLAT_PAGE);
         call_dirty(w, page, page + PLAT_PAGE);
 }
 
@@ -171,20 +172,20 @@ static void blocks_of(const struct region *r, uintptr_t low, uintptr_t high, uin
         *end = (min_u64(high, start + r->desc.bytes) - 1 - start) / r->desc.block_bytes + 1;
 }
 
-static bool wants_block(const struct engine *e, uint32_t region, uint64_t block)
+static bool wants_block(const struct commit *c, uint32_t region, uint64_t block)
 {
-        const struct region *r = e->part[region];
+        const struct region *r = c->part.list[region];
         uint64_t per_unit = r->watch->span.unit_bytes / r->desc.block_bytes;
         return r->watch->notes->mode[block / per_unit] == MODE_PATCH &&
-               !draft_has(e->draft, e->part_first + region, block);
+               !draft_has(c->draft, c->part.first + region, block);
 }
 
-static int put_here(struct engine *e, uint32_t region, uint64_t block)
+static int put_here(struct commit *c, uint32_t region, uint64_t block)
 {
-        const struct region *r = e->part[region];
-        if (block == NO_BLOCK || !wants_block(e, region, block))
+        const struct region *r = c->part.list[region];
+        if (block == NO_BLOCK || !wants_block(c, region, block))
                 return 0;
-        int rc = draft_put(e->draft, e->part_first + region, block,
+        int rc = draft_put(c->draft, c->part.first + region, block,
                            (const uint8_t *)r->ptr + block * r->desc.block_bytes);
         return rc < 0 ? rc : 0;
 }
@@ -192,47 +193,47 @@ static int put_here(struct engine *e, uint32_t region, uint64_t block)
 /* Written pages [low, high), which are watched again, while the program waits. The last block
  * is kept back until it is certain that no more pages of it come: it is read after they are
  * watched. */
-static int put_pages(struct engine *e, uint32_t region, uintptr_t low, uintptr_t high,
+static int put_pages(struct commit *c, uint32_t region, uintptr_t low, uintptr_t high,
                      uint64_t *last)
 {
-        const struct region *r = e->part[region];
+        const struct region *r = c->part.list[region];
         uint64_t b;
         uint64_t end;
         int rc = 0;
         call_dirty(r->watch, low, high);
         for (blocks_of(r, low, high, &b, &end); rc == 0 && b < end; b++) {
                 if (*last != b)
-                        rc = put_here(e, region, *last);
+                        rc = put_here(c, region, *last);
                 *last = b;
         }
         return rc;
 }
 
-static int take_pages(struct engine *e, uint32_t region, struct plat_range range, uint64_t *last)
+static int take_pages(struct commit *c, uint32_t region, struct plat_range range, uint64_t *last)
 {
-        if (e->options.policy == POLICY_SYNC)
-                return put_pages(e, region, range.start, range.end, last);
+        if (c->options->policy == POLICY_SYNC)
+                return put_pages(c, region, range.start, range.end, last);
         for (uint64_t p = range.start; p < range.end; p += PLAT_PAGE)
-                copy_page(e, region, p);
+                copy_page(c, region, p);
         return 0;
 }
 
-static int take_run(struct engine *e, uint32_t region, uint64_t first, uint64_t count)
+static int take_run(struct commit *c, uint32_t region, uint64_t first, uint64_t count)
 {
-        const struct region *r = e->part[region];
+        const struct region *r = c->part.list[region];
         uint64_t last = NO_BLOCK;
         uint64_t at = 0;
         int n;
         int rc = 0;
         do {
-                n = r->watch->ops->take(&e->tracker, r->watch, first, count, &at);
+                n = r->watch->ops->take(c->tracker, r->watch, first, count, &at);
                 for (int i = 0; rc == 0 && i < n; i++)
-                        rc = take_pages(e, region, e->tracker.ranges[i], &last);
+                        rc = take_pages(c, region, c->tracker->ranges[i], &last);
         } while (rc == 0 && n > 0);
         if (n < 0)
                 return err_set(n, "region '%s': what was written cannot be found out: %s",
                                r->desc.name, code_text(n));
-        return rc ? rc : put_here(e, region, last);
+        return rc ? rc : put_here(c, region, last);
 }
 
 static bool in_run(const struct watch *w, uint64_t u)
@@ -256,9 +257,9 @@ static uint64_t end_of_run(const struct watch *w, uint64_t u)
         return end;
 }
 
-static int take_region(struct engine *e, uint32_t region)
+static int take_region(struct commit *c, uint32_t region)
 {
-        const struct watch *w = e->part[region]->watch;
+        const struct watch *w = c->part.list[region]->watch;
         const struct unit_notes *n = w->notes;
         const uint8_t *mode = n->mode;
         for (uint64_t u = 0; u < w->span.units; u++) {
@@ -267,7 +268,7 @@ static int take_region(struct engine *e, uint32_t region)
                         return 0;
                 u = (uint64_t)(next - mode);
                 uint64_t end = end_of_run(w, u);
-                int rc = take_run(e, region, u, end - u);
+                int rc = take_run(c, region, u, end - u);
                 if (rc)
                         return rc;
                 u = end - 1;
@@ -275,45 +276,46 @@ static int take_region(struct engine *e, uint32_t region)
         return 0;
 }
 
-int patch_take(struct engine *e)
+int patch_take(struct commit *c)
 {
-        e->patch_count = e->patch_used = 0;
-        for (uint32_t i = 0; i < e->part_count; i++) {
-                int rc = e->part[i]->watch->ops->take ? take_region(e, i) : 0;
+        c->patches.count = c->patches.used = 0;
+        for (uint32_t i = 0; i < c->part.count; i++) {
+                int rc = c->part.list[i]->watch->ops->take ? take_region(c, i) : 0;
                 if (rc)
                         return rc;
         }
-        e->epoch.patches += e->patch_count;
+        c->epoch.patches += c->patches.count;
         return 0;
 }
 
 /* ---- in the flusher ---- */
 
-/* Lays the copies from number i on over e->block, which stands for [begin, end) of the memory. */
-static void overlay(struct engine *e, uint64_t i, uintptr_t begin, uintptr_t end)
+/* Lays the copies from number i on over c->patches.block, which stands for [begin, end) of the memory. */
+static void overlay(struct commit *c, uint64_t i, uintptr_t begin, uintptr_t end)
 {
-        uint32_t region = e->patches[i].region;
-        for (; i < e->patch_count && e->patches[i].region == region && e->patches[i].page < end;
+        uint32_t region = c->patches.list[i].region;
+        for (; i < c->patches.count && c->patches.list[i].region == region &&
+               c->patches.list[i].page < end;
              i++) {
-                uintptr_t low = max_u64(e->patches[i].page, begin);
-                uintptr_t high = min_u64(e->patches[i].page + PLAT_PAGE, end);
-                memcpy(e->block + (low - begin), copy_of(e, i) + (low - e->patches[i].page),
-                       high - low);
+                uintptr_t low = max_u64(c->patches.list[i].page, begin);
+                uintptr_t high = min_u64(c->patches.list[i].page + PLAT_PAGE, end);
+                memcpy(c->patches.block + (low - begin),
+                       copy_of(c, i) + (low - c->patches.list[i].page), high - low);
         }
 }
 
 /* Has a page of [begin, end) been written since the freeze that there is no copy of? */
-static int lost_page(struct engine *e, uint64_t i, uintptr_t begin, uintptr_t end)
+static int lost_page(struct commit *c, uint64_t i, uintptr_t begin, uintptr_t end)
 {
-        struct watch *w = e->part[e->patches[i].region]->watch;
-        int n = w->ops->written(&e->tracker, w, begin, end);
+        struct watch *w = c->part.list[c->patches.list[i].region]->watch;
+        int n = w->ops->written(c->tracker, w, begin, end);
         for (int k = 0; k < n; k++)
-                for (uint64_t p = e->tracker.ranges[k].start; p < e->tracker.ranges[k].end;
+                for (uint64_t p = c->tracker->ranges[k].start; p < c->tracker->ranges[k].end;
                      p += PLAT_PAGE) {
                         uint64_t j = i;
-                        while (j < e->patch_count && e->patches[j].page < p)
+                        while (j < c->patches.count && c->patches.list[j].page < p)
                                 j++;
-                        if (j == e->patch_count || e->patches[j].page != p)
+                        if (j == c->patches.count || c->patches.list[j].page != p)
                                 return 1;
                 }
         return n < 0 ? n : 0;
@@ -321,50 +323,51 @@ static int lost_page(struct engine *e, uint64_t i, uintptr_t begin, uintptr_t en
 
 /* Block number `block`; copy number i is the first one that lies in it. Of memory that the program
  * has back, all of the pages may be lost. */
-static int put_block(struct engine *e, uint64_t i, uint64_t block)
+static int put_block(struct commit *c, uint64_t i, uint64_t block)
 {
-        uint32_t region = e->patches[i].region;
-        const struct region *r = e->part[region];
+        uint32_t region = c->patches.list[i].region;
+        const struct region *r = c->part.list[region];
         uintptr_t begin = (uintptr_t)r->ptr + block * r->desc.block_bytes;
         uintptr_t end = begin + block_length(&r->desc, block);
         int lost = 1;
         if (r->watch->ops != &tracker_gone) {
-                program_copy(e->block, (const void *)begin, end - begin);
-                lost = lost_page(e, i, begin, end);
+                program_copy(c->patches.block, (const void *)begin, end - begin);
+                lost = lost_page(c, i, begin, end);
         }
         if (lost < 0)
                 return err_set(lost, "region '%s': what was written cannot be found out: %s",
                                r->desc.name, code_text(lost));
-        int rc = lost ? draft_read_old(e->draft, e->part_first + region, block, e->block) : 0;
+        int rc = lost ? draft_read_old(c->draft, c->part.first + region, block, c->patches.block)
+                      : 0;
         if (rc)
                 return rc;
-        overlay(e, i, begin, end);
-        rc = draft_put(e->draft, e->part_first + region, block, e->block);
+        overlay(c, i, begin, end);
+        rc = draft_put(c->draft, c->part.first + region, block, c->patches.block);
         return rc < 0 ? rc : 0;
 }
 
-int patch_step(struct engine *e)
+int patch_step(struct commit *c)
 {
-        if (e->patch_used == e->patch_count)
+        if (c->patches.used == c->patches.count)
                 return 0;
-        uint64_t i = e->patch_used++;
-        const struct patch *p = &e->patches[i];
+        uint64_t i = c->patches.used++;
+        const struct patch *p = &c->patches.list[i];
         uint64_t b;
         uint64_t end;
         int rc = 0;
-        for (blocks_of(e->part[p->region], p->page, p->page + PLAT_PAGE, &b, &end);
+        for (blocks_of(c->part.list[p->region], p->page, p->page + PLAT_PAGE, &b, &end);
              rc == 0 && b < end; b++)
-                if (wants_block(e, p->region, b))
-                        rc = put_block(e, i, b);
-        if ((i + 1) % pages_per_slot(e) == 0 || i + 1 == e->patch_count)
-                slot_give(&e->tracker.guard, p->slot);
+                if (wants_block(c, p->region, b))
+                        rc = put_block(c, i, b);
+        if ((i + 1) % pages_per_slot(c) == 0 || i + 1 == c->patches.count)
+                slot_give(&c->tracker->guard, p->slot);
         return rc ? rc : 1;
 }
 
-void patch_abandon(struct engine *e)
+void patch_abandon(struct commit *c)
 {
-        for (uint64_t i = e->patch_used; i < e->patch_count; i++)
-                if ((i + 1) % pages_per_slot(e) == 0 || i + 1 == e->patch_count)
-                        slot_give(&e->tracker.guard, e->patches[i].slot);
-        e->patch_used = e->patch_count;
+        for (uint64_t i = c->patches.used; i < c->patches.count; i++)
+                if ((i + 1) % pages_per_slot(c) == 0 || i + 1 == c->patches.count)
+                        slot_give(&c->tracker->guard, c->patches.list[i].slot);
+        c->patches.used = c->patches.count;
 }

@@ -8,7 +8,7 @@
  * not found, and counts as one after the commit.
  *
  * Where nothing was protected, no write can have met anything: those are not looked for. */
-#include "engine/engine_int.h"
+#include "engine/commit.h"
 
 #define SAMPLES 16u
 
@@ -33,10 +33,10 @@ void unseen_remember(struct watch *w, uint64_t u, const uint8_t *content)
                 n->sample[u] = sample(content, unit_length(&w->span, u));
 }
 
-static void found(struct engine *e, struct watch *w, uint64_t u)
+static void found(struct commit *c, struct watch *w, uint64_t u)
 {
         uint8_t none = ACCESS_NONE;
-        e->epoch.avoided +=
+        c->epoch.avoided +=
                 atomic_compare_exchange_strong(&w->span.access[u], &none, ACCESS_AVOIDED);
 }
 
@@ -49,7 +49,7 @@ static bool is_watched(const struct watch *w, uint64_t u)
 }
 
 /* All units with a page in [low, high), which was written. */
-static void found_pages(struct engine *e, struct watch *w, uint64_t low, uint64_t high)
+static void found_pages(struct commit *c, struct watch *w, uint64_t low, uint64_t high)
 {
         const struct span *s = &w->span;
         low = max_u64(low, s->start);
@@ -57,36 +57,36 @@ static void found_pages(struct engine *e, struct watch *w, uint64_t low, uint64_
         for (uint64_t u = (low - s->start) / s->unit_bytes;
              low < high && u <= (high - 1 - s->start) / s->unit_bytes; u++)
                 if (is_watched(w, u))
-                        found(e, w, u);
+                        found(c, w, u);
 }
 
 /* What the kernel cannot tell is not counted. */
-static void look_at_marks(struct engine *e, struct watch *w, uint64_t first, uint64_t end)
+static void look_at_marks(struct commit *c, struct watch *w, uint64_t first, uint64_t end)
 {
         uint64_t at = unit_begin(&w->span, first);
         uint64_t high = unit_begin(&w->span, end - 1) + unit_length(&w->span, end - 1);
         int n;
         do {
-                n = w->ops->written(&e->tracker, w, at, high);
+                n = w->ops->written(c->tracker, w, at, high);
                 for (int i = 0; i < n; i++)
-                        found_pages(e, w, e->tracker.ranges[i].start, e->tracker.ranges[i].end);
+                        found_pages(c, w, c->tracker->ranges[i].start, c->tracker->ranges[i].end);
                 if (n > 0)
-                        at = e->tracker.ranges[n - 1].end;
+                        at = c->tracker->ranges[n - 1].end;
         } while (n == (int)SCAN_RANGES && at < high);
 }
 
-static void look_at_sample(struct engine *e, struct watch *w, uint64_t u)
+static void look_at_sample(struct commit *c, struct watch *w, uint64_t u)
 {
         const struct unit_notes *n = w->notes;
         const struct span *s = &w->span;
         bool captured = n->mode[u] == MODE_FLUSH || n->mode[u] == MODE_OPENED;
         if (captured && atomic_load(&s->access[u]) == ACCESS_NONE &&
             sample((const uint8_t *)unit_begin(s, u), unit_length(s, u)) != n->sample[u])
-                found(e, w, u);
+                found(c, w, u);
 }
 
 /* From unit u on; returns where to go on. The region may have left. */
-static uint64_t look_from(struct engine *e, struct watch *w, uint64_t u)
+static uint64_t look_from(struct commit *c, struct watch *w, uint64_t u)
 {
         uint64_t end = u;
         if (!w->ops->traps || w->ops->needs_faults)
@@ -94,21 +94,21 @@ static uint64_t look_from(struct engine *e, struct watch *w, uint64_t u)
         while (end < w->span.units && is_watched(w, end))
                 end++;
         if (end > u)
-                look_at_marks(e, w, u, end);
+                look_at_marks(c, w, u, end);
         else
-                look_at_sample(e, w, u);
+                look_at_sample(c, w, u);
         return max_u64(end, u + 1);
 }
 
-void unseen_count(struct engine *e)
+void unseen_count(struct commit *c)
 {
-        for (uint32_t i = 0; i < e->part_count && e->options.policy != POLICY_SYNC; i++) {
-                struct watch *w = e->part[i]->watch;
+        for (uint32_t i = 0; i < c->part.count && c->options->policy != POLICY_SYNC; i++) {
+                struct watch *w = c->part.list[i]->watch;
                 const struct unit_notes *n = w->notes;
                 for (uint64_t u = 0; n->protected && u < w->span.units;) {
-                        step_begin(e);
-                        u = look_from(e, w, u);
-                        step_end(e);
+                        step_begin(c->steps);
+                        u = look_from(c, w, u);
+                        step_end(c->steps);
                 }
         }
 }

@@ -6,7 +6,7 @@
  *
  *   admit    transfers (read, recv, fread …): the buffer is opened as a write by the program would,
  *            then the call is made. A short transfer cannot happen that way, since only a
- * checkpoint closes it again: a region that a call writes to is not pre-copied (engine/early.c).
+ * checkpoint closes it again: a region that a call writes to is not pre-copied (engine/precopy.c).
  *   repeat   calls that only look (stat, getcwd …): made at once; EFAULT has no effect but the
  *            number, so the buffer is opened and the call repeated. Costs nothing otherwise.
  *   bounce   calls whose effect would be lost with the result (accept, waitpid, small reads …): the

@@ -1,14 +1,15 @@
 /* What an epoch tells about the order of writes: all of its times, or none, as long as they say the
  * same as those before. */
 #include "check.h"
-#include "engine/engine_int.h"
+#include "engine/commit.h"
 #include <stdlib.h>
 
 #define UNITS 64u
 
 /* One region, every unit dirty, with times of an epoch before: unit u at (u + 1) ms. */
 struct world {
-        struct engine e;
+        struct engine_options options;
+        struct commit c;
         struct region region, *part[1];
         struct watch w;
         struct unit_notes notes;
@@ -46,9 +47,10 @@ static struct world *new_world(void)
         w->notes.frozen_ns = FROZEN;
         w->region.watch = &w->w;
         w->part[0] = &w->region;
-        w->e.part = w->part;
-        w->e.part_count = 1;
-        w->e.frozen_ns = 2 * FROZEN;
+        w->c.options = &w->options;
+        w->c.part.list = w->part;
+        w->c.part.count = 1;
+        w->c.frozen_ns = 2 * FROZEN;
         for (uint64_t u = 0; u < UNITS; u++) {
                 w->dirty[u] = 1;
                 w->last_access[u] = ACCESS_COW;
@@ -65,8 +67,8 @@ static void see(struct world *w, uint64_t u, uint64_t when_ns)
 
 static void next_epoch(struct world *w)
 {
-        order_judge(&w->e);
-        order_begin_epoch(&w->e, &w->w);
+        order_judge(&w->c);
+        order_begin_epoch(&w->c, &w->w);
 }
 
 /* Half of the units meet a fault, later than the time before, in the same order: what is known of
@@ -124,17 +126,17 @@ static void test_plan(void)
 {
         struct world *w = new_world();
         w->notes.place = w->place;
-        w->e.plan = w->plan;
-        w->e.plan_count = UNITS;
-        w->e.options.policy = POLICY_ADAPTIVE;
+        w->c.plan.list = w->plan;
+        w->c.plan.count = UNITS;
+        w->options.policy = POLICY_ADAPTIVE;
         for (uint32_t u = 0; u < UNITS; u++) {
                 w->plan[u] = (struct target){.unit = u};
                 w->last_when[u] = (u * 37 % UNITS + 1) * MS;
                 if (u % 8 == 0)
                         w->last_access[u] = ACCESS_NONE;
         }
-        order_keys(&w->e);
-        order_plan(&w->e);
+        order_set_keys(&w->c);
+        order_sort_plan(&w->c);
         for (uint32_t i = 0; i < UNITS; i++) {
                 uint32_t u = w->plan[i].unit;
                 CHECK_EQ(w->place[u], i);

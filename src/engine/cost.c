@@ -1,19 +1,19 @@
-/* differ.c: which regions are compared block by block with the version before, and what that is
+/* cost.c: which regions are compared block by block with the version before, and what that is
  * expected to take (policy/diff.c has the model).
  *
  *   freeze     shares: shall the region be compared?  predict: from what the tracker reports
  *   published  count: what was touched and changed;   learn: what it took ─► the next choice */
-#include "engine/engine_int.h"
+#include "engine/cost.h"
+#include "engine/commit.h"
 
-bool differ_shares(const struct engine *e, struct region *r, uint32_t *hash)
+bool cost_shares(const struct engine_options *o, struct region *r, uint32_t *hash)
 {
         struct region_notes *n = r->notes;
         if (!n->begun)
                 diff_begin(&n->choice);
         n->begun = true;
-        bool share =
-                e->options.diff == DIFF_AUTO ? diff_next(&n->choice) : e->options.diff != DIFF_OFF;
-        n->hashed = e->options.checksums || (share && !by_pages(e));
+        bool share = o->diff == DIFF_AUTO ? diff_next(&n->choice) : o->diff != DIFF_OFF;
+        n->hashed = o->checksums || (share && !by_pages(o));
         *hash = n->hashed ? r->desc.hash : HASH_NONE;
         return share;
 }
@@ -39,31 +39,31 @@ static double expected_change(const struct region *r, double touched)
         return r->notes->compared && changed < touched ? changed : touched;
 }
 
-void differ_predict(struct engine *e)
+void cost_predict(struct cost *cost, struct commit *c)
 {
-        for (uint32_t i = 0; i < e->part_count; i++) {
-                const struct region *r = e->part[i];
+        for (uint32_t i = 0; i < c->part.count; i++) {
+                const struct region *r = c->part.list[i];
                 struct diff_region d = {.total = (double)r->desc.bytes,
                                         .touched = touched_bytes(r->watch),
                                         .compared = r->notes->compared,
                                         .hashed = r->notes->hashed};
                 d.changed = expected_change(r, d.touched);
-                diff_add(&e->expected, &d);
-                e->epoch.compared_regions += r->notes->compared;
+                diff_add(&cost->expected, &d);
+                c->epoch.compared_regions += r->notes->compared;
         }
-        struct diff_times t =
-                diff_expect(e->options.diff_model, &e->expected, e->options.checksums, &e->costs);
-        e->epoch.predicted_ns = (uint64_t)t.time;
-        e->epoch.predicted_full_ns = (uint64_t)t.full;
+        struct diff_times t = diff_expect(c->options->diff_model, &cost->expected,
+                                          c->options->checksums, &cost->costs);
+        c->epoch.predicted_ns = (uint64_t)t.time;
+        c->epoch.predicted_full_ns = (uint64_t)t.full;
 }
 
 /* Called while there is a draft, for the regions of the part. */
-void differ_count(struct engine *e)
+void cost_count(struct cost *cost, struct commit *c)
 {
-        step_begin(e);
-        for (uint32_t i = 0; i < e->part_count; i++) {
-                struct region *r = e->part[i];
-                struct region_result result = draft_region_result(e->draft, e->part_first + i);
+        step_begin(c->steps);
+        for (uint32_t i = 0; i < c->part.count; i++) {
+                struct region *r = c->part.list[i];
+                struct region_result result = draft_region_result(c->draft, c->part.first + i);
                 double block = r->desc.block_bytes;
                 double total = (double)r->desc.bytes;
                 double touched = (double)result.put_blocks * block;
@@ -73,27 +73,27 @@ void differ_count(struct engine *e)
                                         .changed = changed < total ? changed : total,
                                         .compared = r->notes->compared,
                                         .hashed = r->notes->hashed};
-                diff_outcome(&r->notes->choice, e->options.diff_model, &d, e->options.checksums,
-                             &e->costs);
+                diff_outcome(&r->notes->choice, c->options->diff_model, &d, c->options->checksums,
+                             &cost->costs);
         }
-        step_end(e);
+        step_end(c->steps);
 }
 
-void differ_learn(struct engine *e)
+void cost_learn(struct cost *cost, const struct commit *c)
 {
-        const struct draft_result *r = &e->epoch.result;
-        e->costs.overlaps = pool_overlaps(e->pool);
+        const struct draft_result *r = &c->epoch.result;
+        cost->costs.overlaps = pool_overlaps(c->pool);
         struct diff_sample s = {
-                .hash = {(double)(r->hash.ns + e->look_ns),
-                         (double)(r->hash.bytes + e->look_bytes)},
+                .hash = {(double)(r->hash.ns + c->compare_ns),
+                         (double)(r->hash.bytes + c->compare_bytes)},
                 .first_copy = {(double)r->copy[0].ns, (double)r->copy[0].bytes},
                 .copy = {(double)r->copy[1].ns, (double)r->copy[1].bytes},
                 .rehash = {(double)r->rehash.ns, (double)r->rehash.bytes},
-                .flush_ns = (double)(e->epoch.flush_ns + r->drain_ns),
+                .flush_ns = (double)(c->epoch.flush_ns + r->drain_ns),
                 .submit_ns = (double)r->submit_ns,
                 .wait_ns = (double)r->wait_ns,
                 .written = (double)r->written_bytes,
                 .fixed_ns = (double)r->fixed_ns,
         };
-        diff_learn(&e->costs, &s);
+        diff_learn(&cost->costs, &s);
 }

@@ -1,4 +1,4 @@
-/* precopy.c: when memory is copied before the checkpoint that needs it (NVM-checkpoints, section
+/* forecast.c: when memory is copied before the checkpoint that needs it (NVM-checkpoints, section
  * IV).
  *
  * A chunk is copied when its last modification before the checkpoint is over. How often and until

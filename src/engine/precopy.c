@@ -1,0 +1,451 @@
+/* precopy.c: pre-copy. Between two checkpoints the flusher puts units into the draft of the next
+ * version already, and watches them from before they are read on. At the freeze those that were not
+ * written since are in the version; the others are captured as ever. So a forecast that fails costs
+ * a copy, and nothing else.
+ *
+ *   published ─► look … look ─► begin a draft ─► copy, look … copy, look ─► freeze ─► published
+ *                                    │                                         ▲
+ *                                    └── regions change: drop the draft ───────┘ without it
+ *
+ * A look tells which regions were modified since the last one. There are LOOKS of them in an
+ * interval, so that the numbers of modifications compare. A chunk costs one fault for each look
+ * that finds it modified; in any other region a look watches nothing anew, since that would cost a
+ * fault for each unit or page of it, and only what was copied and is written then counts as
+ * modified.
+ *
+ * All calls of the program's that need the pool or change the registry stop this first
+ * (engine_idle, engine_pause), and engine_resume lets it go on. */
+#include "engine/precopy.h"
+
+#define LOOKS       32u
+#define CLOSER      8u                /* looks when a last modification is waited for */
+#define LEAST_NS    UINT64_C(500000)  /* from one look to the next … */
+#define LEAST_TIMES 2u                /* … and this many times as long as it took */
+#define PATIENCE_NS UINT64_C(5000000) /* no longer asleep without looking whether to stop */
+
+static bool hushed(const struct precopy *p)
+{
+        return atomic_load(&p->hush);
+}
+
+static uint64_t since(const struct precopy *p)
+{
+        return plat->now_ns() - p->begun_ns;
+}
+
+/* An interval that turns out longer has no more looks for that. */
+static uint64_t step_ns(const struct precopy *p)
+{
+        uint64_t now = since(p);
+        uint64_t interval = p->interval_ns;
+        return max_u64((now > 2 * interval ? now : interval) / LOOKS, LEAST_NS);
+}
+
+/* What is not hushed is the flusher's; else the rest is not even looked at. */
+bool precopy_wanted(const struct precopy *p)
+{
+        if (hushed(p))
+                return false;
+        return p->options->precopy != PRECOPY_OFF && p->interval_ns != 0 && !p->commit->open &&
+               !p->failed;
+}
+
+uint64_t precopy_next_ns(const struct precopy *p)
+{
+        return p->next_ns;
+}
+
+/* ---- looking ---- */
+
+/* What was copied and is written now has to be copied again. */
+static void call_modified(struct precopy *p, struct watch *w, uint64_t u)
+{
+        struct unit_notes *n = w->notes;
+        w->dirty[u] = 1;
+        p->missed += n->early[u];
+        n->put_again = n->put_again || n->early[u];
+        n->early[u] = 0;
+}
+
+/* Does the kernel write to it, too? It may be doing so: then nothing may be protected, and a device
+ * may write after the kernel has marked the page. */
+static bool is_foreign(const struct watch *w)
+{
+        return atomic_load(&w->span.foreign);
+}
+
+/* No mappings are left: it would be copied in vain, look for look. */
+static void cannot_watch(struct precopy *p, struct watch *w)
+{
+        units_written(&w->span, 0, w->span.units);
+        p->failed = true;
+}
+
+/* With no handler at work: one that is just about to open a page would open what is protected
+ * here. */
+static bool look_at_faults(struct precopy *p, struct watch *w, bool again)
+{
+        const struct unit_notes *n = w->notes;
+        bool modified = false;
+        guard_hold(&p->tracker->guard);
+        if (is_foreign(w)) {
+                guard_release(&p->tracker->guard);
+                return false;
+        }
+        for (uint64_t u = 0; u < w->span.units; u++)
+                if (atomic_exchange(&w->span.written[u], 0)) {
+                        modified |= w->span.whole || n->early[u];
+                        call_modified(p, w, u);
+                }
+        if (((modified && w->span.whole) || again) && w->ops->arm(p->tracker, w, 0, w->span.units))
+                cannot_watch(p, w);
+        guard_release(&p->tracker->guard);
+        return modified;
+}
+
+static bool call_pages_modified(struct precopy *p, struct watch *w, int ranges)
+{
+        const struct unit_notes *n = w->notes;
+        const struct span *s = &w->span;
+        bool missed = false;
+        for (int i = 0; i < ranges; i++) {
+                uint64_t low = max_u64(p->tracker->ranges[i].start, s->start);
+                uint64_t high = min_u64(p->tracker->ranges[i].end, s->start + s->bytes);
+                for (uint64_t u = (low - s->start) / s->unit_bytes;
+                     low < high && u <= (high - 1 - s->start) / s->unit_bytes; u++) {
+                        missed |= n->early[u] != 0;
+                        call_modified(p, w, u);
+                }
+        }
+        return missed;
+}
+
+/* All written pages, which are watched anew if `again`; what is known of them then. */
+static int scan_pages(struct precopy *p, struct watch *w, bool again, bool *missed)
+{
+        const struct span *s = &w->span;
+        uint64_t at = s->low;
+        int n;
+        do {
+                n = again ? w->ops->take(p->tracker, w, 0, s->units, &at)
+                          : w->ops->written(p->tracker, w, at, s->high);
+                *missed |= call_pages_modified(p, w, n);
+                if (!again && n > 0)
+                        at = p->tracker->ranges[n - 1].end;
+        } while (n > 0 && at < s->high);
+        for (uint64_t u = 0; again && u < s->units; u++)
+                if (atomic_exchange(&w->span.written[u], 0))
+                        call_modified(p, w, u);
+        return n < 0 ? n : 0;
+}
+
+static bool look_at_pages(struct precopy *p, struct watch *w, bool again)
+{
+        struct unit_notes *n = w->notes;
+        bool missed = false;
+        guard_hold(&p->tracker->guard);
+        int rc = is_foreign(w) ? 0 : scan_pages(p, w, again, &missed);
+        guard_release(&p->tracker->guard);
+        if (rc) { /* it may have taken marks away */
+                p->failed = true;
+                memset(w->dirty, 1, w->span.units);
+                memset(n->early, 0, w->span.units);
+        }
+        return missed;
+}
+
+static bool can_watch(const struct region *r)
+{
+        return r->watch && r->watch->ops->traps;
+}
+
+/* At all but one that is just being copied, if any. */
+static void look_around(struct precopy *p, const struct watch *but)
+{
+        uint64_t now = since(p);
+        for (uint32_t i = 0; i < p->regions->count && !hushed(p); i++) {
+                struct region *r = p->regions->list[i];
+                if (!can_watch(r) || r->watch == but)
+                        continue;
+                bool modified = r->watch->ops->take ? look_at_pages(p, r->watch, false)
+                                                    : look_at_faults(p, r->watch, false);
+                if (modified)
+                        forecast_modified(&r->watch->notes->forecast, now, step_ns(p) / 2);
+        }
+}
+
+/* Chunks can be looked at closely: it costs a fault only if they are modified. */
+static bool is_near(const struct precopy *p)
+{
+        bool predicts = p->options->precopy == PRECOPY_PREDICTED;
+        for (uint32_t i = 0; predicts && i < p->regions->count; i++) {
+                const struct watch *w = p->regions->list[i]->watch;
+                if (w && w->span.whole && forecast_near(&w->notes->forecast) &&
+                    since(p) >= p->threshold_ns)
+                        return true;
+        }
+        return false;
+}
+
+/* One of them is when copying begins. */
+static uint64_t next_look(const struct precopy *p)
+{
+        uint64_t now = plat->now_ns();
+        uint64_t next = now + max_u64(step_ns(p) / (is_near(p) ? CLOSER : 1), LEAST_NS);
+        uint64_t threshold = p->begun_ns + p->threshold_ns;
+        return threshold > now && p->options->precopy != PRECOPY_IMMEDIATE
+                       ? min_u64(next, threshold)
+                       : next;
+}
+
+/* Copying takes long where memory is slow, and looks come as often all the same: what is modified
+ * meanwhile has to be counted. */
+static void look_if_time(struct precopy *p, const struct watch *but)
+{
+        uint64_t start = plat->now_ns();
+        if (start < p->next_ns)
+                return;
+        look_around(p, but);
+        uint64_t now = plat->now_ns();
+        p->next_ns = max_u64(next_look(p), now + LEAST_TIMES * (now - start));
+}
+
+/* ---- copying ---- */
+
+static int begin_draft(struct precopy *p)
+{
+        int rc = draft_begin(p->commit->pool, &p->commit->draft);
+        if (rc == 0)
+                rc = part_take_all(p->commit, p->regions);
+        if (rc == 0)
+                rc = part_describe(p->commit);
+        if (rc) {
+                draft_abort(&p->commit->draft);
+                return rc;
+        }
+        p->draft = true;
+        return 0;
+}
+
+/* With a rate of its own: sleeps until so much may have been written. */
+static void pace(struct precopy *p, const struct watch *w, uint64_t bytes)
+{
+        uint64_t rate = p->options->precopy_rate;
+        if (rate == 0)
+                return;
+        p->free_ns = max_u64(p->free_ns, plat->now_ns()) + bytes * UINT64_C(1000000000) / rate;
+        for (uint64_t now; !hushed(p) && (now = plat->now_ns()) < p->free_ns;) {
+                plat->sleep_ns(min_u64(p->free_ns - now, PATIENCE_NS));
+                look_if_time(p, w);
+        }
+}
+
+/* What is put again gives its slot back: nothing may be on its way there. */
+static int settle(struct precopy *p, struct watch *w)
+{
+        bool again = w->notes->put_again;
+        w->notes->put_again = false;
+        return again ? draft_settle(p->commit->draft) : 0;
+}
+
+/* What has not changed is copied, too, where the version does not share it with the one before
+ * (and so cannot take a changed page of it for the only one either: there is nothing to patch). But
+ * once an interval: not if what was copied had to be dropped. The unit at either end of a region
+ * may have neighbours: it waits for the checkpoint. */
+static bool is_left(const struct precopy *p, const struct region *r, uint64_t u)
+{
+        const struct watch *w = r->watch;
+        const struct unit_notes *n = w->notes;
+        bool in_full = !r->notes->shares && !p->dropped;
+        return (w->dirty[u] || in_full) && !n->early[u] && unit_is_whole(&w->span, u);
+}
+
+static bool has_work(const struct precopy *p, const struct region *r)
+{
+        const struct watch *w = r->watch;
+        const struct unit_notes *n = w->notes;
+        for (uint64_t u = 0; u < w->span.units; u++)
+                if (is_left(p, r, u) || (atomic_load(&w->span.written[u]) && !n->early[u] &&
+                                         unit_is_whole(&w->span, u)))
+                        return true;
+        return false;
+}
+
+static int copy_region(struct precopy *p, uint32_t i)
+{
+        struct watch *w = p->commit->part.list[i]->watch;
+        struct unit_notes *n = w->notes;
+        if (!has_work(p, p->commit->part.list[i]))
+                return 0;
+        n->copied_early = true;
+        /* Watched from before it is read on. */
+        bool modified = w->ops->take ? look_at_pages(p, w, true) : look_at_faults(p, w, true);
+        if (modified)
+                forecast_modified(&n->forecast, since(p), step_ns(p) / 2);
+        if (is_foreign(w))
+                return 0;
+        int rc = settle(p, w);
+        for (uint64_t u = 0; rc == 0 && u < w->span.units && !hushed(p) && !p->failed; u++) {
+                if (!is_left(p, p->commit->part.list[i], u))
+                        continue;
+                if (is_foreign(w) || (w->span.whole && atomic_load(&w->span.written[u])))
+                        break; /* modified again */
+                n->early[u] = 1;
+                p->any = true;
+                n->content[u] = CONTENT_UNKNOWN;
+                w->pages[u] = 0;
+                uint64_t start = plat->now_ns();
+                rc = draft_make_room(p->commit->draft, w->span.unit_bytes);
+                if (rc == 0)
+                        rc = put_unit(p->commit, i, u, (const uint8_t *)unit_begin(&w->span, u));
+                p->busy_ns += plat->now_ns() - start;
+                look_if_time(p, w);
+                pace(p, w, unit_length(&w->span, u));
+        }
+        return rc;
+}
+
+/* Is it time to copy this region? */
+static bool is_due(const struct precopy *p, const struct region *r)
+{
+        if (!can_watch(r))
+                return false;
+        uint64_t now = since(p);
+        if (p->options->precopy == PRECOPY_IMMEDIATE)
+                return true;
+        if (now < p->threshold_ns)
+                return false;
+        if (p->options->precopy == PRECOPY_DELAYED)
+                return true;
+        const struct forecast *f = &r->watch->notes->forecast;
+        /* Wait one look before copying: a program that is in the middle of rewriting a chunk would
+         * dirty the copy at once. */
+        return forecast_over(f, now, 2 * step_ns(p)) &&
+               (f->seen == 0 || now - f->last_ns >= step_ns(p) / CLOSER);
+}
+
+static bool any_due(const struct precopy *p)
+{
+        for (uint32_t i = 0; i < p->regions->count; i++)
+                if (is_due(p, p->regions->list[i]))
+                        return true;
+        return false;
+}
+
+static int copy_due(struct precopy *p)
+{
+        int rc = 0;
+        if (!any_due(p))
+                return 0;
+        if (!p->draft)
+                rc = begin_draft(p);
+        for (uint32_t i = 0; rc == 0 && i < p->commit->part.count && !hushed(p); i++)
+                if (is_due(p, p->commit->part.list[i]))
+                        rc = copy_region(p, i);
+        return rc;
+}
+
+void precopy_step(struct precopy *p)
+{
+        look_if_time(p, NULL);
+        int rc = copy_due(p);
+        if (rc == 0 && !p->failed)
+                return;
+        /* The checkpoint will say what is wrong, if it still is. */
+        precopy_drop(p);
+        p->failed = true;
+}
+
+void precopy_drop(struct precopy *p)
+{
+        if (p->draft) {
+                draft_abort(&p->commit->draft);
+                p->dropped = true;
+                p->commit->part.count = 0;
+        }
+        p->draft = false;
+        precopy_forget(p);
+}
+
+void precopy_forget(struct precopy *p)
+{
+        for (uint32_t i = 0; p->any && i < p->regions->count; i++) {
+                struct watch *w = p->regions->list[i]->watch;
+                if (!w)
+                        continue;
+                memset(w->notes->early, 0, w->span.units);
+                w->notes->put_again = false;
+        }
+        p->any = false;
+}
+
+/* ---- around a commit ---- */
+
+/* collect finds what was written since the last look: what the draft has and is not among it, it
+ * has for good. It counts as changed since the version before until this one is published. */
+void precopy_before_collect(struct watch *w)
+{
+        const struct unit_notes *n = w->notes;
+        uint64_t units = w->span.units;
+        for (uint64_t u = 0; (u = skip_zeros(n->early, u, units)) < units; u++)
+                w->dirty[u] = 0;
+}
+
+void precopy_after_collect(struct precopy *p, struct watch *w)
+{
+        const struct unit_notes *n = w->notes;
+        uint64_t units = w->span.units;
+        for (uint64_t u = 0; (u = skip_zeros(n->early, u, units)) < units; u++) {
+                if (w->dirty[u]) {
+                        call_modified(p, w, u);
+                        continue;
+                }
+                w->dirty[u] = 1;
+                p->commit->epoch.early_units++;
+        }
+}
+
+void precopy_begin_interval(struct precopy *p)
+{
+        p->draft = p->dropped = false;
+        p->begun_ns = p->next_ns = plat->now_ns();
+        atomic_store(&p->hush, p->paused);
+}
+
+void precopy_end_interval(struct precopy *p)
+{
+        uint64_t now = since(p);
+        uint64_t before = p->interval_ns;
+        if (p->options->precopy == PRECOPY_OFF || p->begun_ns == 0)
+                return;
+        p->interval_ns = before ? min_u64(before, now) / 2 + max_u64(before, now) / 2 : now;
+        for (uint32_t i = 0; before && i < p->regions->count; i++) {
+                struct watch *w = p->regions->list[i]->watch;
+                if (!w)
+                        continue;
+                forecast_next(&w->notes->forecast, w->span.whole || w->notes->copied_early);
+                w->notes->copied_early = false;
+        }
+}
+
+/* No interval is quite like the one before. Where it is known which modification is the last, to
+ * begin somewhat early costs nothing. */
+static uint64_t margin_ns(const struct precopy *p)
+{
+        unsigned looks = p->options->precopy == PRECOPY_PREDICTED ? 3 : 1;
+        return looks * p->interval_ns / LOOKS;
+}
+
+/* What the version took is what the next will take. */
+void precopy_learn(struct precopy *p)
+{
+        const struct draft_result *r = &p->commit->epoch.result;
+        double ns = (double)(p->busy_ns + p->commit->epoch.flush_ns + r->drain_ns);
+        if (r->data_bytes > 0)
+                p->ns_per_byte = ns / (double)r->data_bytes;
+        p->threshold_ns = precopy_threshold(p->interval_ns, (double)r->data_bytes, p->ns_per_byte);
+        p->threshold_ns -= min_u64(p->threshold_ns, margin_ns(p));
+        p->commit->epoch.early_missed = p->missed;
+        p->busy_ns = p->missed = 0;
+        p->draft = p->failed = false;
+}
