@@ -12,5 +12,7 @@ void spans_unlock(void);
 void await_none(const _Atomic uint32_t *count);
 /* watch.c */
 void watches_init(struct tracker *t);
+/* copies.c: the copy buffer. Nobody may have a part of it. */
+void copies_free(struct tracker *t);
 
 #endif

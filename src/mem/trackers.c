@@ -444,3 +444,12 @@ int tracker_open(struct tracker *t, uint64_t wanted, const struct probe probes[P
                 rc = faults_ready();
         return rc ? err_set(rc, "no tracker works here: %s", code_text(rc)) : 0;
 }
+
+void tracker_close(struct tracker *t)
+{
+        copies_free(t);
+        track_close(&t->kernel);
+        track_close(&t->trap);
+        shelf_close(&t->small_watches);
+        budget_free(t->budget, t->ranges);
+}

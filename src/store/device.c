@@ -7,9 +7,8 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-#define FAR_NS                                                                                     \
-        UINT64_C(60000000000) /* a clock that began anew since: nobody books so far ahead          \
-                               */
+/* A clock that began anew since: nobody books so far ahead. */
+#define FAR_NS UINT64_C(60000000000)
 
 struct device {
         _Atomic uint64_t free_ns;

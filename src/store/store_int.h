@@ -226,7 +226,7 @@ struct pool {
         struct version *versions[MAX_VERSIONS];
         uint32_t version_count;
         /* Listed by a superblock write whose fate is unknown: its slots stay taken until that
-         * superblock has been written again (draft.c, settle). */
+         * superblock has been written again (pool_settle). */
         struct version *limbo;
         bool doubtful;  /* a list without the old versions may be on the medium: likewise */
         bool missing;   /* when somebody last looked, the file was not under its name */
@@ -348,8 +348,12 @@ int superblocks_read_both(struct pool *p, struct superblock *out, uint32_t *at);
 bool superblocks_changed(struct pool *p);
 
 int reader_init(struct pool *p);
-/* After a superblock write of unknown fate: makes the current list certain again. */
+/* listing.c: after a superblock write of unknown fate: makes the current list certain again. */
 int pool_settle(struct pool *p);
+/* With the option replace: old versions make room for the next. */
+int listing_give_up(struct pool *p);
+/* All that the draft refers to is durable: its version joins the list, old ones leave it. */
+int listing_add(struct draft *d);
 struct version *version_new(struct pool *p);
 void version_delete(struct pool *p, struct version *v);
 /* Reads the manifest; for pools opened for writing also the leaves, shared with `before` where they
