@@ -48,8 +48,8 @@ void triggers_close(struct belay *b)
                 plat->signal_release(t->signal);
 }
 
-/* What has arrived since the last look. */
-static void look(struct triggers *t)
+/* What has arrived since it was last asked. */
+static void note_arrivals(struct triggers *t)
 {
         t->interval.requested = requests_poll(&t->requests);
         if (!t->signal)
@@ -94,7 +94,7 @@ uint64_t triggers_begin(struct belay *b)
         /* The checkpoint would wait for this anyway. */
         engine_idle(b->engine);
         triggers_settle(b);
-        look(t);
+        note_arrivals(t);
         t->before = t->interval;
         interval_began(&t->interval, now);
         t->current = t->last;
@@ -122,7 +122,7 @@ int belay_should_checkpoint(struct belay *b)
                 return call_end(b, rc);
         struct triggers *t = &b->triggers;
         triggers_settle(b);
-        look(t);
+        note_arrivals(t);
         t->last = interval_due(&t->interval, plat->now_ns());
         return call_end(b, t->last != TRIGGER_NONE);
 }

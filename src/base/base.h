@@ -225,24 +225,25 @@ static inline struct hash128 program_hash(uint32_t kind, const void *from, size_
 
 /* A sorted array of (hash of name, position), in storage the caller owns. The caller compares the
  * names themselves: two names may share a hash. */
-struct name_slot {
+struct name_entry {
         uint64_t key;
         uint64_t position;
 };
-void names_sort(struct name_slot *slots, size_t count);
-/* Index of the first slot whose key is not below `key`; count if there is none. */
-size_t names_find(const struct name_slot *slots, size_t count, uint64_t key);
+void names_sort(struct name_entry *entries, size_t count);
+/* Index of the first entry whose key is not below `key`; count if there is none. */
+size_t names_find(const struct name_entry *entries, size_t count, uint64_t key);
 
 /* The same as a hash table, for names that come and go. `capacity` is a power of two and larger
- * than the number of names; a free slot has the position NO_NAME. */
+ * than the number of names; a free entry has the position NO_NAME. */
 #define NO_NAME UINT64_MAX
-void names_clear(struct name_slot *slots, size_t capacity);
-void names_put(struct name_slot *slots, size_t capacity, uint64_t key, uint64_t position);
+void names_clear(struct name_entry *entries, size_t capacity);
+void names_put(struct name_entry *entries, size_t capacity, uint64_t key, uint64_t position);
 /* Positions of names with this key, one after the other, then NO_NAME. *at is 0 at first. */
-uint64_t names_next(const struct name_slot *slots, size_t capacity, uint64_t key, size_t *at);
+uint64_t names_next(const struct name_entry *entries, size_t capacity, uint64_t key, size_t *at);
 /* The name is at another position now. */
-void names_move(struct name_slot *slots, size_t capacity, uint64_t key, uint64_t from, uint64_t to);
-void names_take(struct name_slot *slots, size_t capacity, uint64_t key, uint64_t position);
+void names_move(struct name_entry *entries, size_t capacity, uint64_t key, uint64_t from,
+                uint64_t to);
+void names_take(struct name_entry *entries, size_t capacity, uint64_t key, uint64_t position);
 
 /* 0, or -EINVAL with text: 1 … 255 bytes of valid UTF-8 without control characters. */
 int name_check(const char *name);

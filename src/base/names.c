@@ -5,24 +5,24 @@
 
 static int by_key(const void *a, const void *b)
 {
-        const struct name_slot *x = a;
-        const struct name_slot *y = b;
+        const struct name_entry *x = a;
+        const struct name_entry *y = b;
         return x->key < y->key ? -1 : x->key > y->key;
 }
 
-void names_sort(struct name_slot *slots, size_t count)
+void names_sort(struct name_entry *entries, size_t count)
 {
         if (count > 1)
-                qsort(slots, count, sizeof(*slots), by_key);
+                qsort(entries, count, sizeof(*entries), by_key);
 }
 
-size_t names_find(const struct name_slot *slots, size_t count, uint64_t key)
+size_t names_find(const struct name_entry *entries, size_t count, uint64_t key)
 {
         size_t low = 0;
         size_t high = count;
         while (low < high) {
                 size_t mid = low + (high - low) / 2;
-                if (slots[mid].key < key)
+                if (entries[mid].key < key)
                         low = mid + 1;
                 else
                         high = mid;
@@ -30,62 +30,63 @@ size_t names_find(const struct name_slot *slots, size_t count, uint64_t key)
         return low;
 }
 
-/* ---- hashed: each name in the first free slot from its own on ----------------------------------
+/* ---- hashed: each name in the first free entry from its own on ----------------------------------
  */
 
-void names_clear(struct name_slot *slots, size_t capacity)
+void names_clear(struct name_entry *entries, size_t capacity)
 {
         for (size_t i = 0; i < capacity; i++)
-                slots[i] = (struct name_slot){0, NO_NAME};
+                entries[i] = (struct name_entry){0, NO_NAME};
 }
 
-void names_put(struct name_slot *slots, size_t capacity, uint64_t key, uint64_t position)
+void names_put(struct name_entry *entries, size_t capacity, uint64_t key, uint64_t position)
 {
         size_t i = key & (capacity - 1);
-        while (slots[i].position != NO_NAME)
+        while (entries[i].position != NO_NAME)
                 i = (i + 1) & (capacity - 1);
-        slots[i] = (struct name_slot){key, position};
+        entries[i] = (struct name_entry){key, position};
 }
 
-uint64_t names_next(const struct name_slot *slots, size_t capacity, uint64_t key, size_t *at)
+uint64_t names_next(const struct name_entry *entries, size_t capacity, uint64_t key, size_t *at)
 {
         while (*at < capacity) {
-                const struct name_slot *s = &slots[(key + (*at)++) & (capacity - 1)];
+                const struct name_entry *s = &entries[(key + (*at)++) & (capacity - 1)];
                 if (s->position == NO_NAME || s->key == key)
                         return s->position;
         }
         return NO_NAME;
 }
 
-static size_t slot_of(const struct name_slot *slots, size_t capacity, uint64_t key,
-                      uint64_t position)
+static size_t entry_of(const struct name_entry *entries, size_t capacity, uint64_t key,
+                       uint64_t position)
 {
         size_t i = key & (capacity - 1);
-        while (slots[i].position != position)
+        while (entries[i].position != position)
                 i = (i + 1) & (capacity - 1);
         return i;
 }
 
-void names_move(struct name_slot *slots, size_t capacity, uint64_t key, uint64_t from, uint64_t to)
+void names_move(struct name_entry *entries, size_t capacity, uint64_t key, uint64_t from,
+                uint64_t to)
 {
-        slots[slot_of(slots, capacity, key, from)].position = to;
+        entries[entry_of(entries, capacity, key, from)].position = to;
 }
 
-/* What follows without a gap moves up where its own slot allows it, so that searches need no marks
+/* What follows without a gap moves up where its own entry allows it, so that searches need no marks
  * of what was there. */
-void names_take(struct name_slot *slots, size_t capacity, uint64_t key, uint64_t position)
+void names_take(struct name_entry *entries, size_t capacity, uint64_t key, uint64_t position)
 {
         size_t mask = capacity - 1;
-        size_t gap = slot_of(slots, capacity, key, position);
-        for (size_t i = (gap + 1) & mask; slots[i].position != NO_NAME; i = (i + 1) & mask) {
-                size_t from_home = (i - slots[i].key) & mask;
+        size_t gap = entry_of(entries, capacity, key, position);
+        for (size_t i = (gap + 1) & mask; entries[i].position != NO_NAME; i = (i + 1) & mask) {
+                size_t from_home = (i - entries[i].key) & mask;
                 size_t from_gap = (i - gap) & mask;
                 if (from_home < from_gap)
                         continue;
-                slots[gap] = slots[i];
+                entries[gap] = entries[i];
                 gap = i;
         }
-        slots[gap].position = NO_NAME;
+        entries[gap].position = NO_NAME;
 }
 
 /* Length of the UTF-8 sequence at p, 0 if it is malformed (overlong, surrogate, above U+10FFFF). */

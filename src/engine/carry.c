@@ -16,7 +16,7 @@ static int make_room(struct carry *k, struct dropped_names *n, uint32_t count)
 }
 
 /* There is room. */
-static void add_name(struct dropped_names *n, struct name_slot name)
+static void add_name(struct dropped_names *n, struct name_entry name)
 {
         size_t at = names_find(n->list, n->count, name.key);
         memmove(n->list + at + 1, n->list + at, (n->count - at) * sizeof(*n->list));
@@ -33,7 +33,7 @@ int carry_drop(struct carry *k, const char *name)
         if (!copy)
                 return -ENOMEM;
         memcpy(copy, name, bytes);
-        add_name(&k->next, (struct name_slot){hash_name(name), (uintptr_t)copy});
+        add_name(&k->next, (struct name_entry){hash_name(name), (uintptr_t)copy});
         return 0;
 }
 

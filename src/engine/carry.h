@@ -5,7 +5,7 @@
 #include "store/store.h"
 
 struct dropped_names {
-        struct name_slot *list; /* hash and address, by hash */
+        struct name_entry *list; /* hash and address, by hash */
         uint32_t count, capacity;
 };
 

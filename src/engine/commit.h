@@ -41,7 +41,7 @@ struct plan {
 /* A page that was copied at the freeze. */
 struct patch {
         uintptr_t page;
-        uint32_t region, slot;
+        uint32_t region, pocket;
 };
 struct patches {
         struct patch *list; /* by region and address                  */

@@ -6,7 +6,7 @@
  *        └───── abandon ◄──────────┴──────── failure ◄──────────┘
  *
  * Invariants
- *  1. IDLE: `committing` is false, no unit is PENDING, BUSY or COPIED, all slots are free; there
+ *  1. IDLE: `committing` is false, no unit is PENDING, BUSY or COPIED, all pockets are free; there
  *     is no draft unless `open`.
  *  2. FLUSHING: the draft, the plan and the units belong to the flusher; the program runs the
  *     fault handler, and may change the registry, which the flusher does not read: it has the
@@ -23,13 +23,13 @@
 #include "engine/engine_int.h"
 #include <stdio.h>
 
-/* A handler that took a slot and found the unit captured meanwhile gives it back: only when nobody
- * is inside is a slot lost. No handler takes one any more, no unit is PENDING. */
-static bool slots_left(const struct guard *g)
+/* A handler that took a pocket and found the unit captured meanwhile gives it back: only when nobody
+ * is inside is a pocket lost. No handler takes one any more, no unit is PENDING. */
+static bool pockets_left(const struct guard *g)
 {
         for (;;) {
                 bool inside = atomic_load(&g->inside) != 0;
-                if (atomic_load(&g->slots_used) == 0)
+                if (atomic_load(&g->pockets_used) == 0)
                         return false;
                 if (!inside)
                         return true;
@@ -41,7 +41,7 @@ static bool slots_left(const struct guard *g)
 static const char *epoch_check(const struct commit *c)
 {
         const struct guard *g = &c->tracker->guard;
-        if (slots_left(g))
+        if (pockets_left(g))
                 return "copies are left over";
         if (atomic_load(&g->copied) != 0)
                 return "copied units are left over";
@@ -67,7 +67,7 @@ static void end_capture(struct commit *c)
         c->epoch.copied_bytes +=
                 atomic_exchange(&g->copied_bytes, 0) + c->patches.count * PLAT_PAGE;
         c->epoch.copy_peak_bytes = max_u64(c->epoch.copy_peak_bytes,
-                                           atomic_exchange(&g->slots_peak, 0) * g->slot_bytes);
+                                           atomic_exchange(&g->pockets_peak, 0) * g->pocket_bytes);
         atomic_store(&g->committing, false);
         atomic_fetch_add(&g->ended, 1);
         (void)raw_futex_wake(&g->ended, INT32_MAX);

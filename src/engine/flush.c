@@ -1,5 +1,5 @@
 /* flush.c: the flusher: captures every unit of the commit, in the order of Algorithm 3 and 4: what
- * a thread waits for, then copies (their slots are needed), then the plan; and lets the program
+ * a thread waits for, then copies (their pockets are needed), then the plan; and lets the program
  * write behind it. Policy async is what the paper compares with: what a thread waits for, then by
  * address, copies in their turn.
  *
@@ -53,18 +53,18 @@ static void judge_ahead(struct commit *c, struct watch *w, uint64_t u, const uin
                 (void)atomic_compare_exchange_strong(&s->access[u], &none, ACCESS_COW);
 }
 
-static int stage_copy(struct commit *c, uint32_t region, uint64_t u, uint32_t slot)
+static int stage_copy(struct commit *c, uint32_t region, uint64_t u, uint32_t pocket)
 {
         struct guard *g = &c->tracker->guard;
         struct watch *w = c->part.list[region]->watch;
         struct span *s = &w->span;
-        const uint8_t *copy = g->slots + slot * g->slot_bytes;
+        const uint8_t *copy = g->pockets + pocket * g->pocket_bytes;
         tsan_read(copy, unit_length(s, u));
         judge_ahead(c, w, u, copy);
         int rc = put_unit(c, region, u, copy);
         unseen_remember(w, u, copy);
         atomic_store(&s->state[u], UNIT_DONE);
-        slot_give(g, slot);
+        pocket_give(g, pocket);
         return rc;
 }
 
@@ -267,7 +267,7 @@ static int put_copy_in_turn(struct commit *c, struct cursor *cursor)
                 uint32_t word = atomic_load(&s->state[t->unit]);
                 if ((word & UNIT_KIND) == UNIT_COPIED) {
                         cursor->at++;
-                        int rc = stage_copy(c, t->region, t->unit, word >> UNIT_SLOT_SHIFT);
+                        int rc = stage_copy(c, t->region, t->unit, word >> UNIT_POCKET_SHIFT);
                         return rc ? rc : 1;
                 }
                 if ((word & UNIT_KIND) != UNIT_DONE)
@@ -280,12 +280,12 @@ static int put_copy_in_turn(struct commit *c, struct cursor *cursor)
 static int put_newest_copy(struct commit *c, struct cursor *cursor)
 {
         uint32_t region;
-        uint32_t slot;
+        uint32_t pocket;
         uint64_t unit;
-        if (!copied_take(&c->tracker->guard, &region, &unit, &slot))
+        if (!copied_take(&c->tracker->guard, &region, &unit, &pocket))
                 return 0;
         cursor->left--;
-        int rc = stage_copy(c, region, unit, slot);
+        int rc = stage_copy(c, region, unit, pocket);
         return rc ? rc : 1;
 }
 
@@ -328,7 +328,7 @@ static int flush_step(struct commit *c, struct cursor *cursor)
 /* No unit is held, and nobody kept out, while the medium is waited for. */
 static int flush_one(struct commit *c, struct cursor *cursor)
 {
-        int rc = draft_make_room(c->draft, c->tracker->guard.slot_bytes);
+        int rc = draft_make_room(c->draft, c->tracker->guard.pocket_bytes);
         if (rc)
                 return rc;
         step_begin(c->steps);
@@ -358,7 +358,7 @@ int flush_part(struct commit *c)
 {
         struct cursor cursor = {.left = c->plan.count};
         for (uint32_t i = 0; cursor.left > 0 && i < c->part.count; i++)
-                tracker_look_at_pages(c->tracker, c->part.list[i]->watch);
+                tracker_find_huge(c->tracker, c->part.list[i]->watch);
         order_sort_plan(c);
         for (uint32_t i = 0; i < c->part.count && c->options->policy == POLICY_SYNC; i++)
                 if (c->part.list[i]->watch->ops->traps)
@@ -377,16 +377,16 @@ int flush_part(struct commit *c)
         return 0;
 }
 
-/* Takes back every slot. A thread says that it has copied before it hands the copy over: until no
- * slot is out, one may still come, and in the next commit it would pass for a copy of that one. */
+/* Takes back every pocket. A thread says that it has copied before it hands the copy over: until no
+ * pocket is out, one may still come, and in the next commit it would pass for a copy of that one. */
 static void await_copies(struct guard *g)
 {
         uint32_t region;
-        uint32_t slot;
+        uint32_t pocket;
         uint64_t unit;
-        while (atomic_load(&g->slots_used) != 0)
-                if (copied_take(g, &region, &unit, &slot))
-                        slot_give(g, slot);
+        while (atomic_load(&g->pockets_used) != 0)
+                if (copied_take(g, &region, &unit, &pocket))
+                        pocket_give(g, pocket);
                 else
                         plat->sleep_ns(20000);
 }
@@ -399,7 +399,7 @@ void flush_abandon(struct commit *c)
                 if (claim(&w->span, c->plan.list[i].unit))
                         unit_finish(&w->span, c->plan.list[i].unit, UNIT_DONE);
         }
-        /* Threads that were copying finish within a copy's time; their slots come back through the
+        /* Threads that were copying finish within a copy's time; their pockets come back through the
          * stack. */
         for (uint64_t i = 0; i < c->plan.count; i++) {
                 struct watch *w = c->part.list[c->plan.list[i].region]->watch;
@@ -411,7 +411,7 @@ void flush_abandon(struct commit *c)
                         atomic_store(&w->span.state[c->plan.list[i].unit], UNIT_DONE);
                 if (g->in_turn && (word & UNIT_KIND) == UNIT_COPIED) {
                         atomic_store(&w->span.state[c->plan.list[i].unit], UNIT_DONE);
-                        slot_give(g, word >> UNIT_SLOT_SHIFT);
+                        pocket_give(g, word >> UNIT_POCKET_SHIFT);
                 }
         }
         step_begin(c->steps);

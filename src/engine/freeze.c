@@ -339,9 +339,9 @@ static void copy_ahead(struct commit *c)
 {
         struct guard *g = &c->tracker->guard;
         if (!c->options->copy_ahead || c->options->policy != POLICY_ADAPTIVE ||
-            g->slot_count == 0 || by_pages(c->options))
+            g->pocket_count == 0 || by_pages(c->options))
                 return;
-        uint64_t count = min_u64(g->slot_count / 2, AHEAD_BYTES / g->slot_bytes);
+        uint64_t count = min_u64(g->pocket_count / 2, AHEAD_BYTES / g->pocket_bytes);
         count = min_u64(count, c->plan.count);
         select_first(c->plan.list, c->plan.count, count);
         for (uint64_t i = 0; i < count; i++) {
@@ -350,11 +350,11 @@ static void copy_ahead(struct commit *c)
                 struct unit_notes *n = w->notes;
                 if (!order_knows(w, t->unit) || n->last_access[t->unit] == ACCESS_AFTER)
                         continue;
-                int64_t slot = slot_take(g);
-                if (slot < 0)
+                int64_t pocket = pocket_take(g);
+                if (pocket < 0)
                         return;
                 atomic_store(&w->span.state[t->unit], UNIT_BUSY);
-                unit_copy(&w->span, t->unit, (uint32_t)slot);
+                unit_copy(&w->span, t->unit, (uint32_t)pocket);
                 n->mode[t->unit] = MODE_OPENED;
                 units_written(&w->span, t->unit, 1);
                 c->epoch.ahead_units++;
@@ -415,7 +415,7 @@ int freeze_part(struct commit *c, struct precopy *p, struct cost *cost)
         if (rc == 0)
                 rc = make_room(c);
         if (rc == 0)
-                rc = tracker_set_slots(
+                rc = tracker_set_pockets(
                         c->tracker, c->options->policy == POLICY_SYNC ? 0 : c->options->copy_bytes);
         if (rc == 0)
                 rc = patch_make_room(c);
@@ -423,16 +423,16 @@ int freeze_part(struct commit *c, struct precopy *p, struct cost *cost)
                 (void)compare_prepare(c);
         /* The medium is waited for before anybody has to wait for us. */
         if (rc == 0 && p->draft)
-                rc = draft_settle(c->draft);
+                rc = draft_drain(c->draft);
         if (rc == 0 && c->tracker->ops->traps)
                 rc = faults_ready();
         if (rc)
                 return rc;
-        guard_hold(&c->tracker->guard);
+        guard_shut(&c->tracker->guard);
         pool_defer(c->pool, c->options->policy != POLICY_SYNC);
         rc = freeze_alone(c, p, cost);
         pool_defer(c->pool, false);
-        guard_release(&c->tracker->guard);
+        guard_reopen(&c->tracker->guard);
         if (c->unprotected)
                 log_emit(BELAY_LOG_WARN,
                          "region '%s' cannot be protected (%s): it is copied at this checkpoint",

@@ -9,7 +9,7 @@
  *   freeze   take: which pages were written, and watch them anew, in one step; copy them
  *   flusher  read the block ─ lay the copies over it ─ was any other page written? ─► the old block
  *
- * Copies lie in slots of the copy buffer, in order of address, and go back as they are used.
+ * Copies lie in pockets of the copy buffer, in order of address, and go back as they are used.
  *
  * With policy sync the program waits, and nothing is copied: the blocks that written pages lie in
  * are staged at once. */
@@ -19,15 +19,15 @@
 #define NO_BLOCK  UINT64_MAX
 #define GAP_BYTES (UINT64_C(16) << 20)
 
-static uint64_t pages_per_slot(const struct commit *c)
+static uint64_t pages_per_pocket(const struct commit *c)
 {
-        return c->tracker->guard.slot_bytes / PLAT_PAGE;
+        return c->tracker->guard.pocket_bytes / PLAT_PAGE;
 }
 
-/* Some slots are left for units that are flushed. */
+/* Some pockets are left for units that are flushed. */
 static uint64_t capacity(const struct commit *c)
 {
-        return c->tracker->guard.slot_count * UINT64_C(3) / 4 * pages_per_slot(c);
+        return c->tracker->guard.pocket_count * UINT64_C(3) / 4 * pages_per_pocket(c);
 }
 
 int patch_make_room(struct commit *c)
@@ -97,8 +97,8 @@ bool patch_fits(const struct commit *c)
 static uint8_t *copy_of(const struct commit *c, uint64_t i)
 {
         const struct guard *g = &c->tracker->guard;
-        return g->slots + c->patches.list[i].slot * g->slot_bytes +
-               i % pages_per_slot(c) * PLAT_PAGE;
+        return g->pockets + c->patches.list[i].pocket * g->pocket_bytes +
+               i % pages_per_pocket(c) * PLAT_PAGE;
 }
 
 /* The units that [low, high) lies in, [*first, *end). */
@@ -150,14 +150,15 @@ static void copy_page(struct commit *c, uint32_t region, uintptr_t page)
         struct guard *g = &c->tracker->guard;
         struct watch *w = c->part.list[region]->watch;
         uint64_t i = c->patches.count;
-        int64_t slot = 0;
+        int64_t pocket = 0;
         if (i < c->patches.capacity)
-                slot = i % pages_per_slot(c) ? (int64_t)c->patches.list[i - 1].slot : slot_take(g);
-        if (i == c->patches.capacity || slot < 0) {
+                pocket = i % pages_per_pocket(c) ? (int64_t)c->patches.list[i - 1].pocket
+                                                 : pocket_take(g);
+        if (i == c->patches.capacity || pocket < 0) {
                 give_up(c, region, page);
                 return;
         }
-        c->patches.list[i] = (struct patch){page, region, (uint32_t)slot};
+        c->patches.list[i] = (struct patch){page, region, (uint32_t)pocket};
         c->patches.count++;
         program_copy(copy_of(c, i), (const void *)page, PLAT_PAGE);
         call_dirty(w, page, page + PLAT_PAGE);
@@ -359,15 +360,15 @@ int patch_step(struct commit *c)
              rc == 0 && b < end; b++)
                 if (wants_block(c, p->region, b))
                         rc = put_block(c, i, b);
-        if ((i + 1) % pages_per_slot(c) == 0 || i + 1 == c->patches.count)
-                slot_give(&c->tracker->guard, p->slot);
+        if ((i + 1) % pages_per_pocket(c) == 0 || i + 1 == c->patches.count)
+                pocket_give(&c->tracker->guard, p->pocket);
         return rc ? rc : 1;
 }
 
 void patch_abandon(struct commit *c)
 {
         for (uint64_t i = c->patches.used; i < c->patches.count; i++)
-                if ((i + 1) % pages_per_slot(c) == 0 || i + 1 == c->patches.count)
-                        slot_give(&c->tracker->guard, c->patches.list[i].slot);
+                if ((i + 1) % pages_per_pocket(c) == 0 || i + 1 == c->patches.count)
+                        pocket_give(&c->tracker->guard, c->patches.list[i].pocket);
         c->patches.used = c->patches.count;
 }

@@ -87,9 +87,9 @@ static bool look_at_faults(struct precopy *p, struct watch *w, bool again)
 {
         const struct unit_notes *n = w->notes;
         bool modified = false;
-        guard_hold(&p->tracker->guard);
+        guard_shut(&p->tracker->guard);
         if (is_foreign(w)) {
-                guard_release(&p->tracker->guard);
+                guard_reopen(&p->tracker->guard);
                 return false;
         }
         for (uint64_t u = 0; u < w->span.units; u++)
@@ -99,7 +99,7 @@ static bool look_at_faults(struct precopy *p, struct watch *w, bool again)
                 }
         if (((modified && w->span.whole) || again) && w->ops->arm(p->tracker, w, 0, w->span.units))
                 cannot_watch(p, w);
-        guard_release(&p->tracker->guard);
+        guard_reopen(&p->tracker->guard);
         return modified;
 }
 
@@ -143,9 +143,9 @@ static bool look_at_pages(struct precopy *p, struct watch *w, bool again)
 {
         struct unit_notes *n = w->notes;
         bool missed = false;
-        guard_hold(&p->tracker->guard);
+        guard_shut(&p->tracker->guard);
         int rc = is_foreign(w) ? 0 : scan_pages(p, w, again, &missed);
-        guard_release(&p->tracker->guard);
+        guard_reopen(&p->tracker->guard);
         if (rc) { /* it may have taken marks away */
                 p->failed = true;
                 memset(w->dirty, 1, w->span.units);
@@ -240,12 +240,12 @@ static void pace(struct precopy *p, const struct watch *w, uint64_t bytes)
         }
 }
 
-/* What is put again gives its slot back: nothing may be on its way there. */
-static int settle(struct precopy *p, struct watch *w)
+/* What is put again gives its place in the pool back: nothing may be on its way there. */
+static int await_writes(struct precopy *p, struct watch *w)
 {
         bool again = w->notes->put_again;
         w->notes->put_again = false;
-        return again ? draft_settle(p->commit->draft) : 0;
+        return again ? draft_drain(p->commit->draft) : 0;
 }
 
 /* What has not changed is copied, too, where the version does not share it with the one before
@@ -284,7 +284,7 @@ static int copy_region(struct precopy *p, uint32_t i)
                 forecast_modified(&n->forecast, since(p), step_ns(p) / 2);
         if (is_foreign(w))
                 return 0;
-        int rc = settle(p, w);
+        int rc = await_writes(p, w);
         for (uint64_t u = 0; rc == 0 && u < w->span.units && !hushed(p) && !p->failed; u++) {
                 if (!is_left(p, p->commit->part.list[i], u))
                         continue;

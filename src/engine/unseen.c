@@ -2,7 +2,7 @@
  * behind the flusher or copied ahead of the program, and to units that did not have to be captured.
  *
  * Which were written is found out after the last capture. Of units that are watched the kernel
- * knows it: a look at its marks, 0.3 ms per GiB. Units that are written in every epoch are not
+ * knows it: reading its marks takes 0.3 ms per GiB. Units that are written in every epoch are not
  * watched, to spare the program a fault for each page; of those a few words are remembered when
  * they are captured, and compared, 1 ms per GiB. A write that leaves these words as they were is
  * not found, and counts as one after the commit.
@@ -61,7 +61,7 @@ static void found_pages(struct commit *c, struct watch *w, uint64_t low, uint64_
 }
 
 /* What the kernel cannot tell is not counted. */
-static void look_at_marks(struct commit *c, struct watch *w, uint64_t first, uint64_t end)
+static void check_marks(struct commit *c, struct watch *w, uint64_t first, uint64_t end)
 {
         uint64_t at = unit_begin(&w->span, first);
         uint64_t high = unit_begin(&w->span, end - 1) + unit_length(&w->span, end - 1);
@@ -75,7 +75,7 @@ static void look_at_marks(struct commit *c, struct watch *w, uint64_t first, uin
         } while (n == (int)SCAN_RANGES && at < high);
 }
 
-static void look_at_sample(struct commit *c, struct watch *w, uint64_t u)
+static void check_sample(struct commit *c, struct watch *w, uint64_t u)
 {
         const struct unit_notes *n = w->notes;
         const struct span *s = &w->span;
@@ -86,7 +86,7 @@ static void look_at_sample(struct commit *c, struct watch *w, uint64_t u)
 }
 
 /* From unit u on; returns where to go on. The region may have left. */
-static uint64_t look_from(struct commit *c, struct watch *w, uint64_t u)
+static uint64_t check_from(struct commit *c, struct watch *w, uint64_t u)
 {
         uint64_t end = u;
         if (!w->ops->traps || w->ops->needs_faults)
@@ -94,9 +94,9 @@ static uint64_t look_from(struct commit *c, struct watch *w, uint64_t u)
         while (end < w->span.units && is_watched(w, end))
                 end++;
         if (end > u)
-                look_at_marks(c, w, u, end);
+                check_marks(c, w, u, end);
         else
-                look_at_sample(c, w, u);
+                check_sample(c, w, u);
         return max_u64(end, u + 1);
 }
 
@@ -107,7 +107,7 @@ void unseen_count(struct commit *c)
                 const struct unit_notes *n = w->notes;
                 for (uint64_t u = 0; n->protected && u < w->span.units;) {
                         step_begin(c->steps);
-                        u = look_from(c, w, u);
+                        u = check_from(c, w, u);
                         step_end(c->steps);
                 }
         }

@@ -7,31 +7,31 @@
 void copies_free(struct tracker *t)
 {
         struct guard *g = &t->guard;
-        uint64_t bytes = g->slot_count * g->slot_bytes;
-        if (g->slots) {
-                (void)plat->munmap(g->slots, bytes);
+        uint64_t bytes = g->pocket_count * g->pocket_bytes;
+        if (g->pockets) {
+                (void)plat->munmap(g->pockets, bytes);
                 budget_refund(t->budget, bytes);
         }
-        budget_free(t->budget, g->next_slot);
+        budget_free(t->budget, g->next_pocket);
         budget_free(t->budget, g->copied_next);
         budget_free(t->budget, g->copied_unit);
-        g->slots = NULL;
-        g->next_slot = NULL;
+        g->pockets = NULL;
+        g->next_pocket = NULL;
         g->copied_next = g->copied_unit = NULL;
-        g->slot_count = 0;
-        atomic_store(&g->free_slots, 0);
+        g->pocket_count = 0;
+        atomic_store(&g->free_pockets, 0);
 }
 
-int tracker_set_slots(struct tracker *t, uint64_t bytes)
+int tracker_set_pockets(struct tracker *t, uint64_t bytes)
 {
         struct guard *g = &t->guard;
         uint64_t unit = max_u64(t->unit_bytes, t->largest_unit);
-        uint64_t count = min_u64(bytes / unit, MOST_SLOTS);
-        if (g->slot_bytes == unit && g->slot_count == count)
+        uint64_t count = min_u64(bytes / unit, MOST_POCKETS);
+        if (g->pocket_bytes == unit && g->pocket_count == count)
                 return 0;
         await_none(&g->inside);
         copies_free(t);
-        g->slot_bytes = unit;
+        g->pocket_bytes = unit;
         if (count == 0)
                 return 0;
         int rc = budget_charge(t->budget, count * unit, "the copy buffer");
@@ -44,14 +44,15 @@ int tracker_set_slots(struct tracker *t, uint64_t bytes)
                 return err_set(rc, "the copy buffer needs %llu bytes: %s",
                                (unsigned long long)(count * unit), code_text(rc));
         }
-        g->slots = memory;
-        g->slot_count = (uint32_t)count;
-        g->next_slot = budget_alloc(t->budget, count * sizeof(*g->next_slot), "the copy buffer");
+        g->pockets = memory;
+        g->pocket_count = (uint32_t)count;
+        g->next_pocket =
+                budget_alloc(t->budget, count * sizeof(*g->next_pocket), "the copy buffer");
         g->copied_next =
                 budget_alloc(t->budget, count * sizeof(*g->copied_next), "the copy buffer");
         g->copied_unit =
                 budget_alloc(t->budget, count * sizeof(*g->copied_unit), "the copy buffer");
-        if (!g->next_slot || !g->copied_next || !g->copied_unit) {
+        if (!g->next_pocket || !g->copied_next || !g->copied_unit) {
                 copies_free(t);
                 return -ENOMEM;
         }
@@ -59,7 +60,7 @@ int tracker_set_slots(struct tracker *t, uint64_t bytes)
         for (uint64_t at = 0; at < count * unit; at += PLAT_PAGE)
                 ((volatile uint8_t *)memory)[at] = 0;
         for (uint32_t i = (uint32_t)count; i > 0; i--)
-                slot_give(g, i - 1);
-        atomic_store(&g->slots_used, 0);
+                pocket_give(g, i - 1);
+        atomic_store(&g->pockets_used, 0);
         return 0;
 }

@@ -28,9 +28,9 @@ struct regions {
         struct budget *budget;
         struct region **list; /* in no particular order; it is that of the manifest */
         uint32_t count, capacity;
-        struct name_slot *index; /* hashed, of twice the capacity */
-        uint64_t bytes;          /* of all regions                */
-        uint64_t note_bytes;     /* room for notes about a region; set before the first one */
+        struct name_entry *index; /* hashed, of twice the capacity */
+        uint64_t bytes;           /* of all regions                */
+        uint64_t note_bytes;      /* room for notes about a region; set before the first one */
 };
 void regions_init(struct regions *r, struct budget *budget);
 void regions_clear(struct regions *r);
@@ -148,13 +148,13 @@ void tracker_leave(struct tracker *t, struct watch *w, const struct tracker_ops 
  * and counts as written. Where the other way does not work, the old one stays, for good. */
 void tracker_change(struct tracker *t, struct region *r, const struct tracker_ops *ops);
 /* Looks again whether the region is in huge pages. */
-void tracker_look_at_pages(struct tracker *t, struct watch *w);
+void tracker_find_huge(struct tracker *t, struct watch *w);
 /* Number of this process among its parents and children; children of fork() get another. */
 uint32_t family_ready(void);
 /* The fault handler is in place, whatever the program installed since. */
 int faults_ready(void);
-/* Memory for copies: `bytes`, rounded down to units, and no more than MOST_SLOTS of them. No commit
+/* Memory for copies: `bytes`, rounded down to units, and no more than MOST_POCKETS of them. No commit
  * may be running. */
-int tracker_set_slots(struct tracker *t, uint64_t bytes);
+int tracker_set_pockets(struct tracker *t, uint64_t bytes);
 
 #endif

@@ -58,7 +58,7 @@ static int make_room(struct regions *r)
         if (capacity > MAX_REGIONS)
                 return err_set(-ENOSPC, "a context can have %u regions", MAX_REGIONS);
         uint64_t bytes = index_capacity(capacity) * sizeof(*r->index);
-        struct name_slot *index = budget_alloc(r->budget, bytes, "the region registry");
+        struct name_entry *index = budget_alloc(r->budget, bytes, "the region registry");
         void *list = index ? budget_resize(r->budget, r->list, capacity * sizeof(*r->list),
                                            "the region registry")
                            : NULL;

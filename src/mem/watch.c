@@ -111,15 +111,15 @@ int tracker_watch(struct tracker *t, struct region *r)
         return 0;
 }
 
-#define LOOKS 16u
+#define PROBED 16u
 
-void tracker_look_at_pages(struct tracker *t, struct watch *w)
+void tracker_find_huge(struct tracker *t, struct watch *w)
 {
         uint64_t bytes = w->span.high - w->span.low;
         uint32_t huge = 0;
-        for (uint32_t i = 0; bytes >= PLAT_HUGE_PAGE && i < LOOKS; i++)
-                huge += track_is_huge(&t->kernel, w->span.low + i * (bytes / LOOKS));
-        w->huge = huge > LOOKS / 2;
+        for (uint32_t i = 0; bytes >= PLAT_HUGE_PAGE && i < PROBED; i++)
+                huge += track_is_huge(&t->kernel, w->span.low + i * (bytes / PROBED));
+        w->huge = huge > PROBED / 2;
 }
 
 static void take_off(struct watch *w)

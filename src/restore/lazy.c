@@ -51,7 +51,7 @@ static uint32_t find(const struct lazy *l, const char *name)
         uint64_t key = hash_name(name);
         size_t at = 0;
         uint64_t i;
-        while ((i = names_next(l->index, l->slots, key, &at)) != NO_NAME)
+        while ((i = names_next(l->index, l->entries, key, &at)) != NO_NAME)
                 if (strcmp(hold_name(l->holds[i]), name) == 0)
                         return (uint32_t)i;
         return l->count;
@@ -59,7 +59,7 @@ static uint32_t find(const struct lazy *l, const char *name)
 
 static void add(struct lazy *l, struct hold *h)
 {
-        names_put(l->index, l->slots, hash_name(hold_name(h)), l->count);
+        names_put(l->index, l->entries, hash_name(hold_name(h)), l->count);
         l->holds[l->count++] = h;
 }
 
@@ -67,7 +67,7 @@ static void move(struct lazy *l, uint32_t from, uint32_t to)
 {
         if (from == to)
                 return;
-        names_move(l->index, l->slots, hash_name(hold_name(l->holds[from])), from, to);
+        names_move(l->index, l->entries, hash_name(hold_name(l->holds[from])), from, to);
         l->holds[to] = l->holds[from];
 }
 
@@ -75,7 +75,7 @@ static void move(struct lazy *l, uint32_t from, uint32_t to)
 static struct hold *take(struct lazy *l, uint32_t i)
 {
         struct hold *h = l->holds[i];
-        names_take(l->index, l->slots, hash_name(hold_name(h)), i);
+        names_take(l->index, l->entries, hash_name(hold_name(h)), i);
         if (i < l->at) {
                 move(l, --l->at, i);
                 i = l->at;
@@ -91,10 +91,10 @@ static int grow(struct lazy *l, uint32_t count)
         uint32_t needed = l->count + l->gone_count + count;
         if (needed <= l->capacity)
                 return 0;
-        uint32_t slots = 64;
-        while (slots < 2 * needed)
-                slots *= 2;
-        uint32_t capacity = slots / 2;
+        uint32_t entries = 64;
+        while (entries < 2 * needed)
+                entries *= 2;
+        uint32_t capacity = entries / 2;
         struct budget *budget = l->budget;
         if (!l->buf)
                 l->buf = budget_alloc(budget, MAX_BLOCK_BYTES, "the restart");
@@ -106,18 +106,18 @@ static int grow(struct lazy *l, uint32_t count)
                 budget_resize(budget, l->gone, capacity * sizeof(struct hold *), "the restart");
         if (gone)
                 l->gone = gone;
-        struct name_slot *index = budget_alloc(budget, slots * sizeof(*index), "the restart");
+        struct name_entry *index = budget_alloc(budget, entries * sizeof(*index), "the restart");
         if (!l->buf || !holds || !gone || !index) {
                 budget_free(budget, index);
                 return -ENOMEM;
         }
         budget_free(budget, l->index);
         l->index = index;
-        l->slots = slots;
+        l->entries = entries;
         l->capacity = capacity;
-        names_clear(index, slots);
+        names_clear(index, entries);
         for (uint32_t i = 0; i < l->count; i++)
-                names_put(index, slots, hash_name(hold_name(l->holds[i])), i);
+                names_put(index, entries, hash_name(hold_name(l->holds[i])), i);
         return 0;
 }
 
@@ -229,7 +229,7 @@ void lazy_end(struct lazy *l)
         l->holds = l->gone = NULL;
         l->index = NULL;
         l->buf = NULL;
-        l->count = l->capacity = l->slots = l->maps = l->at = 0;
+        l->count = l->capacity = l->entries = l->maps = l->at = 0;
         l->at_block = 0;
         l->result = 0;
 }

@@ -22,8 +22,8 @@ struct lazy {
         struct budget *budget;
         struct hold **holds;
         uint32_t count, capacity; /* of these, and of those that are gone */
-        struct name_slot *index;  /* of these, hashed, of `slots` slots    */
-        uint32_t slots;
+        struct name_entry *index; /* of these, hashed, of `entries` entries    */
+        uint32_t entries;
         struct hold **gone; /* of regions that are gone; they are released in a sweep */
         uint32_t gone_count;
         uint32_t maps;    /* mappings made                             */

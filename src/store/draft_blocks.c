@@ -76,7 +76,7 @@ int draft_make_room(struct draft *d, uint64_t bytes)
         return writer_make_room(d->p, bytes);
 }
 
-int draft_settle(struct draft *d)
+int draft_drain(struct draft *d)
 {
         return writer_drain(d->p);
 }
@@ -201,15 +201,15 @@ int draft_put(struct draft *d, uint32_t region, uint64_t block, const void *from
         if (program_is_zero(from, bytes))
                 return put_zeros(d, region, block, old);
         bool compares = old && old->offset;
-        bool look = compares && !own->changing;
-        if (look && same_in_place(d, hash, old, from, bytes)) {
+        bool in_place = compares && !own->changing;
+        if (in_place && same_in_place(d, hash, old, from, bytes)) {
                 int rc = share(d, region, block, old);
                 return rc ? rc : 1;
         }
         int rc = writer_stage(d->p, bytes, &copy);
         if (rc)
                 return rc;
-        struct leaf_entry e = {0, copy_and_hash(d, hash, copy, from, bytes, look)};
+        struct leaf_entry e = {0, copy_and_hash(d, hash, copy, from, bytes, in_place)};
         own->changing = !compares || !hash_equal(old->hash, e.hash);
         if (!own->changing) {
                 rc = share(d, region, block, old);

@@ -34,7 +34,7 @@ int media_fill(struct media *m, uint64_t from, uint64_t to)
         return 0;
 }
 
-int media_look(struct media *m)
+int media_measure(struct media *m)
 {
         struct plat_stat st;
         int rc = plat->fstat(m->fd, &st);
@@ -50,7 +50,7 @@ int media_extend(struct media *m, uint64_t bytes, bool fill)
                 return 0;
         /* What somebody cut off would come back as a hole in the middle, and nobody would notice.
          */
-        int rc = media_look(m);
+        int rc = media_measure(m);
         if (rc)
                 return rc;
         rc = -EOPNOTSUPP;

@@ -123,7 +123,7 @@ static int file_read(struct media *m, void *to, uint32_t bytes, uint64_t offset,
 }
 
 /* Looks at one completion; true when the request is finished and *result is set. */
-static bool settle(struct file_media *f, uint32_t tag, int n, int *result)
+static bool complete(struct file_media *f, uint32_t tag, int n, int *result)
 {
         struct request *r = &f->requests[tag];
         bool again = (n == -EINTR || n == -EAGAIN) && r->retries++ < MAX_RETRIES;
@@ -184,7 +184,7 @@ static int file_wait(struct media *m, uint32_t *tag, int *result)
                 int n;
                 rc = plat->ring_wait(f->ring, &done, &n);
                 if (rc == 0 && done < TRANSFERS && f->requests[done].active &&
-                    settle(f, done, n, result)) {
+                    complete(f, done, n, result)) {
                         f->requests[done].active = false;
                         *tag = done;
                         return 0;

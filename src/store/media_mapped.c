@@ -47,7 +47,7 @@ static int mapped_write(struct media *m, const void *from, uint32_t bytes, uint6
                 plat->store(d->map + offset, from, bytes);
         }
         if (faults_unguard()) {
-                int rc = media_look(m);
+                int rc = media_measure(m);
                 if (rc && rc != BELAY_E_DATA)
                         m->least = 0; /* nobody knows */
                 d->patched = true;

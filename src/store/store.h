@@ -184,7 +184,7 @@ void draft_keep(struct draft *d, uint32_t region, uint64_t first, uint64_t count
 /* Waits for the medium until so many bytes can be put without waiting for it. */
 int draft_make_room(struct draft *d, uint64_t bytes);
 /* Waits until all that was put is on the medium: after that, blocks may be put again. */
-int draft_settle(struct draft *d);
+int draft_drain(struct draft *d);
 /* Has the block been put or kept? */
 bool draft_has(const struct draft *d, uint32_t region, uint64_t block);
 /* Reads the block as it was in that version, and checks it; a version that turns out to be damaged

@@ -63,7 +63,7 @@ int media_extend(struct media *m, uint64_t bytes, bool fill);
 int media_fill(struct media *m, uint64_t from, uint64_t to);
 int media_close_fds(struct media *m);
 /* Notes how long the file is; BELAY_E_DATA if somebody cut it off. */
-int media_look(struct media *m);
+int media_measure(struct media *m);
 /* A few words for the result of a transfer. */
 const char *media_text(int code);
 /* A whole transfer at once, of any offset and length; for metadata. -ENODATA if the file ends

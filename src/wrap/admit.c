@@ -91,7 +91,7 @@ __attribute__((constructor)) static void find_all(void)
 /* ---- spans -------------------------------------------------------------------------------------
  */
 
-enum look { OUTSIDE, READY, SHUT };
+enum reach { OUTSIDE, READY, SHUT };
 
 /* Outside commits a unit that was opened needs no second look, nor does a span that is not
  * protected then. But of a unit that shares a page with another, that page may not be open. */
@@ -113,9 +113,9 @@ static bool ready(const struct span *s, uintptr_t low, uintptr_t high)
         return true;
 }
 
-static enum look look(uintptr_t p, uint64_t bytes)
+static enum reach reach_of(uintptr_t p, uint64_t bytes)
 {
-        enum look found = OUTSIDE;
+        enum reach found = OUTSIDE;
         atomic_fetch_add(&span_table_readers, 1);
         const struct span_table *t = atomic_load(&span_table_now);
         struct span_place at = span_find(t, p);
@@ -136,7 +136,7 @@ static size_t clip(const void *p, size_t bytes)
 bool wrap_covers(void *p, size_t bytes)
 {
         bytes = wrap_active() ? clip(p, bytes) : 0;
-        return bytes && look((uintptr_t)p, bytes) != OUTSIDE;
+        return bytes && reach_of((uintptr_t)p, bytes) != OUTSIDE;
 }
 
 static void open_pages(uintptr_t p, uint64_t bytes)
@@ -149,7 +149,7 @@ static void open_pages(uintptr_t p, uint64_t bytes)
 bool wrap_admit(void *p, size_t bytes)
 {
         bytes = wrap_active() ? clip(p, bytes) : 0;
-        enum look found = bytes ? look((uintptr_t)p, bytes) : OUTSIDE;
+        enum reach found = bytes ? reach_of((uintptr_t)p, bytes) : OUTSIDE;
         if (found == SHUT)
                 open_pages((uintptr_t)p, bytes);
         return found != OUTSIDE;
@@ -167,7 +167,7 @@ bool wrap_admit_pages(void *p, size_t bytes)
 {
         uintptr_t at = (uintptr_t)p;
         bytes = wrap_active() ? min_u64(bytes, UINTPTR_MAX - PLAT_PAGE - at) : 0;
-        if (bytes == 0 || look(at, bytes) == OUTSIDE)
+        if (bytes == 0 || reach_of(at, bytes) == OUTSIDE)
                 return false;
         open_pages(at, bytes);
         return true;

@@ -138,7 +138,7 @@ int aio_fsync(int how, struct aiocb *block)
 
 /* Moves what was read. Whoever else asks meanwhile, also a handler in the midst of it, hears that
  * the request is still under way. */
-static int settle(struct shadow *s)
+static int deliver(struct shadow *s)
 {
         int error = NEXT(aio_error)(&s->block);
         int busy = SHADOW_BUSY;
@@ -158,7 +158,7 @@ static int settle(struct shadow *s)
 int aio_error(const struct aiocb *block)
 {
         struct shadow *s = shadow_of(block);
-        return s ? settle(s) : NEXT(aio_error)(block);
+        return s ? deliver(s) : NEXT(aio_error)(block);
 }
 
 ssize_t aio_return(struct aiocb *block)
@@ -166,7 +166,7 @@ ssize_t aio_return(struct aiocb *block)
         struct shadow *s = shadow_of(block);
         if (!s)
                 return NEXT(aio_return)(block);
-        (void)settle(s);
+        (void)deliver(s);
         ssize_t n = NEXT(aio_return)(&s->block);
         give_back(s);
         return n;

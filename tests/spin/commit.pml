@@ -2,7 +2,7 @@
  * flush, fault, copy, wait, and the failure of a flush.
  *
  * Two program threads write to every unit whenever they like, also while a freeze looks at one unit
- * after the other; one flusher captures the units, and there are fewer slots than units. Memory of a
+ * after the other; one flusher captures the units, and there are fewer pockets than units. Memory of a
  * unit is two numbers that tell who wrote them; a capture that takes two steps (first half, second
  * half) shows a torn unit if anybody writes in between.
  *
@@ -13,11 +13,11 @@
  *   no lost wake-up     a thread that sleeps has no timeout here, although the code has one: a lost
  *                       wake-up is a deadlock, which Spin reports as an invalid end state
  *   bounded wait        ltl done: under weak fairness both threads finish and so does the commit
- *   exact budget        no more copies than SLOTS, and every slot is back at the end
+ *   exact budget        no more copies than POCKETS, and every pocket is back at the end
  *
  * Mutations, each found by the check: -DMUTANT=1 opens a unit before it is copied; 2 finishes a unit
  * without looking whether somebody waits; 3 sleeps without comparing the word; 4 forgets to give a
- * slot back; 5 abandons a commit without waiting for copies on their way; 6 freezes without waiting
+ * pocket back; 5 abandons a commit without waiting for copies on their way; 6 freezes without waiting
  * for handlers that are inside; 7 enters while a freeze runs; 8 goes in after a freeze without
  * looking whether the next one runs; 9 freezes after nobody was inside, and says so only then; 10
  * leaves before the pages are open; 11 opens a unit behind the flusher without calling it written. */
@@ -25,7 +25,7 @@
 #define MUTANT 0
 #endif
 #define UNITS  2
-#define SLOTS  1
+#define POCKETS  1
 #ifndef EPOCHS
 #define EPOCHS 3
 #endif
@@ -41,12 +41,12 @@ byte frozen[UNITS];    /* what they held when they were protected */
 byte stored[UNITS];    /* what the last version holds of them     */
 bool written[UNITS];   /* since the freeze, as faults tell        */
 bool dirty[UNITS];     /* since the last version                  */
-byte slot_low[UNITS];  /* a copy; who owns the slot is slot_of    */
-byte slot_high[UNITS];
+byte pocket_low[UNITS];  /* a copy; who owns the pocket is pocket_of    */
+byte pocket_high[UNITS];
 bool pushed[UNITS];    /* the copy is on the stack of copies      */
 byte sleepers[UNITS];  /* threads asleep on the word              */
 byte woken[UNITS];     /* wake-ups not yet consumed               */
-byte slots = SLOTS;
+byte pockets = POCKETS;
 byte epoch = 0;
 bool freezing = false;
 byte inside = 0;         /* handlers at work */
@@ -114,8 +114,8 @@ inline copy(u)
 #if MUTANT == 1
         protect[u] = false;
 #endif
-        slot_low[u] = low[u];
-        slot_high[u] = high[u];
+        pocket_low[u] = low[u];
+        pocket_high[u] = high[u];
         finish(u, COPIED);
         pushed[u] = true
 }
@@ -130,9 +130,9 @@ inline capture(u)
            if
            :: seen == PENDING ->
                 atomic {
-                        has = slots > 0;
+                        has = pockets > 0;
                         if
-                        :: has -> slots--
+                        :: has -> pockets--
                         :: else
                         fi
                 }
@@ -147,7 +147,7 @@ inline capture(u)
                         }
                         if
                         :: claimed -> copy(u); break
-                        :: else -> atomic { slots++; assert(slots <= SLOTS) }
+                        :: else -> atomic { pockets++; assert(pockets <= POCKETS) }
                         fi
                 :: else -> wait_for(u, PENDING)
                 fi
@@ -248,7 +248,7 @@ inline stage(u, a, b)
         stored[u] = BOTH(a, b)
 }
 
-/* guard_hold. The wait has a timeout instead of a wake-up. */
+/* guard_shut. The wait has a timeout instead of a wake-up. */
 inline hold()
 {
 #if MUTANT == 6
@@ -329,17 +329,17 @@ inline flush_one()
         open_behind(u);
         goto counted;
 staged_copy:
-        stage(u, slot_low[u], slot_high[u]);
+        stage(u, pocket_low[u], pocket_high[u]);
         state[u] = DONE;
 #if MUTANT != 4
-        atomic { slots++; assert(slots <= SLOTS) }
+        atomic { pockets++; assert(pockets <= POCKETS) }
 #endif
 counted:
         left--;
         a = 0; b = 0
 }
 
-/* flush_abandon: claim what is pending, wait until no slot is out, open everything. */
+/* flush_abandon: claim what is pending, wait until no pocket is out, open everything. */
 inline abandon()
 {
         byte k = 0;
@@ -361,12 +361,12 @@ inline abandon()
         :: else -> break
         od;
         do
-        :: atomic { pushed[0] -> pushed[0] = false; slots++ }
-        :: atomic { pushed[UNITS - 1] -> pushed[UNITS - 1] = false; slots++ }
+        :: atomic { pushed[0] -> pushed[0] = false; pockets++ }
+        :: atomic { pushed[UNITS - 1] -> pushed[UNITS - 1] = false; pockets++ }
 #if MUTANT == 5
         :: !pushed[0] && !pushed[UNITS - 1] -> break
 #else
-        :: slots == SLOTS -> break
+        :: pockets == POCKETS -> break
 #endif
         od;
         k = 0;
@@ -411,8 +411,8 @@ init {
                 run program(1)
         }
         (through && finished == 2);
-        slots == SLOTS;
-        assert(slots == SLOTS && inside == 0);
+        pockets == POCKETS;
+        assert(pockets == POCKETS && inside == 0);
         assert(written[0] || dirty[0] || stored[0] == BOTH(low[0], high[0]));
         assert(written[1] || dirty[1] || stored[1] == BOTH(low[1], high[1]))
 }

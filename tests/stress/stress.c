@@ -60,17 +60,17 @@ struct engine *stress_engine(struct belay *b)
         return b->engine;
 }
 
-/* A handler that takes a slot and finds the unit captured gives it back: it may be just doing so.
+/* A handler that takes a pocket and finds the unit captured gives it back: it may be just doing so.
  */
-void stress_settled(struct belay *b)
+void stress_check_idle(struct belay *b)
 {
         struct guard *g = &b->engine->tracker.guard;
         engine_idle(b->engine);
-        while (!slots_complete(g)) {
+        while (!pockets_complete(g)) {
                 bool inside = atomic_load(&g->inside) != 0;
-                if (!inside && !slots_complete(g))
-                        check_failed(__FILE__, __LINE__, "%u of %u slots are in use or lost",
-                                     atomic_load(&g->slots_used), g->slot_count);
+                if (!inside && !pockets_complete(g))
+                        check_failed(__FILE__, __LINE__, "%u of %u pockets are in use or lost",
+                                     atomic_load(&g->pockets_used), g->pocket_count);
                 usleep(100);
         }
         CHECK_EQ(atomic_load(&g->copied), 0);
@@ -79,7 +79,7 @@ void stress_settled(struct belay *b)
 
 void stress_close(struct belay **b)
 {
-        stress_settled(*b);
+        stress_check_idle(*b);
         CHECK_EQ(belay_close(b), 0);
 }
 
@@ -88,7 +88,7 @@ void stress_exact(struct belay *b, const char *path, const char *name, const voi
 {
         if (belay_wait(b, 0, BELAY_FOREVER))
                 check_failed(__FILE__, __LINE__, "%s", belay_error());
-        stress_settled(b);
+        stress_check_idle(b);
         stress_compare(path, belay_version(b), name, expected, bytes);
 }
 

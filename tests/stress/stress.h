@@ -19,9 +19,9 @@ void stress_compare(const char *path, uint64_t version, const char *name, const 
 /* The newest version as the context tells it, after it is published. */
 void stress_exact(struct belay *b, const char *path, const char *name, const void *expected,
                   uint64_t bytes);
-/* Between commits: no copy is in use, and every slot for one is in the free list. Threads may write
+/* Between commits: no copy is in use, and every pocket for one is in the free list. Threads may write
  * to regions meanwhile. Also done by stress_exact and stress_close. */
-void stress_settled(struct belay *b);
+void stress_check_idle(struct belay *b);
 /* The same, and closes the context. */
 void stress_close(struct belay **b);
 /* The engine of a context, for tests that look inside (engine/engine_int.h). */

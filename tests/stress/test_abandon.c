@@ -1,5 +1,5 @@
 /* A commit fails while copies of units wait for the flusher: none of them passes for a copy of the
- * next commit, and every slot of the copy buffer is free again.
+ * next commit, and every pocket of the copy buffer is free again.
  *
  * builds: normal asan tsan */
 #include "base/base.h"
@@ -9,9 +9,9 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#define BYTES (UINT64_C(6) << 20)
-#define UNIT  (UINT64_C(64) << 10)
-#define SLOTS 16
+#define BYTES   (UINT64_C(6) << 20)
+#define UNIT    (UINT64_C(64) << 10)
+#define POCKETS 16
 
 static struct plat_calls table;
 static _Atomic bool waits;
@@ -37,7 +37,7 @@ static int ftruncate_or_not(int fd, uint64_t bytes)
 
 /* Freezes, and writes to units from `first` on. The flusher comes to units at the beginning and to
  * those that were written in the last epoch, and stops when it has 1 MiB to write: it does not
- * reach these ones, so each takes a slot. */
+ * reach these ones, so each takes a pocket. */
 static uint8_t *begin(struct belay *b, uint8_t *m, uint64_t seed, uint64_t first, uint64_t units,
                       bool fails)
 {
@@ -74,14 +74,14 @@ static void run(const char *policy, const char *tracker)
         stress_fill(m, BYTES, 0);
         CHECK_EQ(belay_checkpoint(b), 0);
         stress_exact(b, path, "x", m, BYTES);
-        free(begin(b, m, 1, 40, SLOTS / 2, true));
+        free(begin(b, m, 1, 40, POCKETS / 2, true));
         CHECK_EQ(belay_wait(b, 0, BELAY_FOREVER), BELAY_E_CHECKPOINT);
         CHECK_HAS(belay_error(), "cannot grow");
-        /* All slots are needed, or this thread would wait for the flusher, and that for this
+        /* All pockets are needed, or this thread would wait for the flusher, and that for this
          * thread. */
-        uint8_t *frozen = begin(b, m, 2, 64, SLOTS, false);
+        uint8_t *frozen = begin(b, m, 2, 64, POCKETS, false);
         stress_exact(b, path, "x", frozen, BYTES);
-        CHECK_EQ(copies(b), SLOTS);
+        CHECK_EQ(copies(b), POCKETS);
         free(frozen);
         CHECK_EQ(belay_close(&b), 0);
 }

@@ -1,6 +1,6 @@
 /* The fault handler and the flusher at the places where they meet: the last piece of a region that
  * two threads protect, a unit that is being copied while its neighbours are opened, the end of a
- * wait, and the slots for copies. Where a thread would have to be slow at one instruction, the test
+ * wait, and the pockets for copies. Where a thread would have to be slow at one instruction, the test
  * does that thread's work. */
 #include "base/base.h"
 #include "engine/engine_int.h"
@@ -96,9 +96,9 @@ static bool copy_slowly(struct belay *b, uint8_t *m)
         CHECK_EQ(pthread_create(&thread, NULL, write_once, &w), 0);
         while (!atomic_load(&w.written) && !(atomic_load(&s->state[IN_COPYING]) & UNIT_WAITED))
                 usleep(1000);
-        int64_t slot = slot_take(g);
-        CHECK(slot >= 0);
-        unit_copy(s, IN_COPYING, (uint32_t)slot);
+        int64_t pocket = pocket_take(g);
+        CHECK(pocket >= 0);
+        unit_copy(s, IN_COPYING, (uint32_t)pocket);
         CHECK_EQ(pthread_join(thread, NULL), 0);
         return true;
 }
@@ -159,7 +159,7 @@ static bool write_epoch(struct belay *b, uint8_t *m, uint64_t seed, bool during)
                 write_all(m, seed);
         if (held) {
                 atomic_store(&s->access[IN_COPYING], ACCESS_COW);
-                unit_copy(s, IN_COPYING, (uint32_t)slot_take(g));
+                unit_copy(s, IN_COPYING, (uint32_t)pocket_take(g));
         }
         CHECK_EQ(belay_wait(b, 0, BELAY_FOREVER), 0);
         if (!held || !during)
@@ -345,7 +345,7 @@ static int64_t failing_pwrite(int fd, const void *buf, size_t bytes, uint64_t of
         return atomic_load(&failing) ? -EIO : plat_system.pwrite(fd, buf, bytes, offset);
 }
 
-/* Copies that were not written yet give their slots back, and the next version is exact. */
+/* Copies that were not written yet give their pockets back, and the next version is exact. */
 static void test_failed_with_copies(void)
 {
         static const char *const policies[] = {"async", "adaptive"};
@@ -366,7 +366,7 @@ static void test_failed_with_copies(void)
                         stress_poke(m, (u - 1) * UNIT, 7);
                 atomic_store(&failing, true);
                 CHECK_EQ(belay_wait(b, 0, BELAY_FOREVER), BELAY_E_CHECKPOINT);
-                stress_settled(b);
+                stress_check_idle(b);
                 atomic_store(&failing, false);
                 CHECK_EQ(belay_checkpoint(b), 0);
                 stress_exact(b, path, "x", m, UNITS * UNIT);
@@ -404,7 +404,7 @@ static void test_copy_peak(void)
         }
 }
 
-/* ---- slots for copies -------------------------------------------------------------------------
+/* ---- pockets for copies -------------------------------------------------------------------------
  */
 
 static uint64_t asked;
@@ -417,44 +417,44 @@ static int refusing_mmap(int fd, uint64_t bytes, void **out)
         return -ENOMEM;
 }
 
-/* The number of a slot lies beside the state of a unit, in the same word. */
-static void test_most_slots(void)
+/* The number of a pocket lies beside the state of a unit, in the same word. */
+static void test_most_pockets(void)
 {
-        uint32_t word = UNIT_COPIED | (MOST_SLOTS - 1) << UNIT_SLOT_SHIFT;
-        CHECK_EQ(word >> UNIT_SLOT_SHIFT, MOST_SLOTS - 1);
+        uint32_t word = UNIT_COPIED | (MOST_POCKETS - 1) << UNIT_POCKET_SHIFT;
+        CHECK_EQ(word >> UNIT_POCKET_SHIFT, MOST_POCKETS - 1);
         CHECK_EQ(word & UNIT_KIND, UNIT_COPIED);
         struct budget budget = {.limit = UINT64_MAX / 2};
         struct tracker t = {.budget = &budget, .unit_bytes = 4096};
         calls = plat_system;
         calls.mmap = refusing_mmap;
         plat = &calls;
-        CHECK_EQ(tracker_set_slots(&t, UINT64_C(64) << 30), -ENOMEM);
+        CHECK_EQ(tracker_set_pockets(&t, UINT64_C(64) << 30), -ENOMEM);
         CHECK_EQ(asked, UINT64_C(64) << 30);
-        CHECK_EQ(tracker_set_slots(&t, (UINT64_C(64) << 30) + 4096), -ENOMEM);
-        CHECK_EQ(asked / 4096, MOST_SLOTS);
-        CHECK_EQ(tracker_set_slots(&t, UINT64_C(1) << 56), -ENOMEM);
-        CHECK_EQ(asked / 4096, MOST_SLOTS);
+        CHECK_EQ(tracker_set_pockets(&t, (UINT64_C(64) << 30) + 4096), -ENOMEM);
+        CHECK_EQ(asked / 4096, MOST_POCKETS);
+        CHECK_EQ(tracker_set_pockets(&t, UINT64_C(1) << 56), -ENOMEM);
+        CHECK_EQ(asked / 4096, MOST_POCKETS);
         plat = &plat_system;
         CHECK_EQ(budget.used, 0);
 }
 
 /* That the check of the free list sees what it is for. */
-static void test_slots_complete(void)
+static void test_pockets_complete(void)
 {
         struct budget budget = {.limit = MIB};
         struct tracker t = {.budget = &budget, .unit_bytes = 4096};
-        CHECK_EQ(tracker_set_slots(&t, 10 * 4096), 0);
-        CHECK(slots_complete(&t.guard));
-        int64_t first = slot_take(&t.guard);
-        int64_t second = slot_take(&t.guard);
-        CHECK(!slots_complete(&t.guard));
-        slot_give(&t.guard, (uint32_t)first);
-        CHECK(!slots_complete(&t.guard));
-        slot_give(&t.guard, (uint32_t)second);
-        CHECK(slots_complete(&t.guard));
-        slot_give(&t.guard, (uint32_t)second); /* twice */
-        atomic_store(&t.guard.slots_used, 0);
-        CHECK(!slots_complete(&t.guard));
+        CHECK_EQ(tracker_set_pockets(&t, 10 * 4096), 0);
+        CHECK(pockets_complete(&t.guard));
+        int64_t first = pocket_take(&t.guard);
+        int64_t second = pocket_take(&t.guard);
+        CHECK(!pockets_complete(&t.guard));
+        pocket_give(&t.guard, (uint32_t)first);
+        CHECK(!pockets_complete(&t.guard));
+        pocket_give(&t.guard, (uint32_t)second);
+        CHECK(pockets_complete(&t.guard));
+        pocket_give(&t.guard, (uint32_t)second); /* twice */
+        atomic_store(&t.guard.pockets_used, 0);
+        CHECK(!pockets_complete(&t.guard));
         t.kernel = t.trap = (struct plat_track){-1, -1};
         tracker_close(&t);
 }
@@ -469,7 +469,7 @@ int main(void)
         RUN(test_waited_first);
         RUN(test_failed_with_copies);
         RUN(test_copy_peak);
-        RUN(test_most_slots);
-        RUN(test_slots_complete);
+        RUN(test_most_pockets);
+        RUN(test_pockets_complete);
         return 0;
 }

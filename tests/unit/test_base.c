@@ -183,7 +183,7 @@ static void test_names(void)
 
 static void test_name_index(void)
 {
-        struct name_slot slots[] = {{5, 0}, {1, 1}, {5, 2}, {9, 3}};
+        struct name_entry slots[] = {{5, 0}, {1, 1}, {5, 2}, {9, 3}};
         names_sort(slots, ARRAY_LEN(slots));
         CHECK_EQ(names_find(slots, ARRAY_LEN(slots), 0), 0);
         CHECK_EQ(names_find(slots, ARRAY_LEN(slots), 5), 1);
@@ -195,7 +195,7 @@ static void test_name_index(void)
 static void test_name_table(void)
 {
         enum { CAPACITY = 64, NAMES = 60 };
-        struct name_slot slots[CAPACITY];
+        struct name_entry slots[CAPACITY];
         bool there[NAMES] = {false};
         uint64_t place[NAMES]; /* the position it was put with, or moved to */
         uint64_t seed = 1;

@@ -7,8 +7,8 @@
 #include <errno.h>
 #include <sys/syscall.h>
 
-#define HOLD_NS     100000u   /* a freeze takes milliseconds */
-#define MOST_FAULTS 1000u     /* of one thread at one address, with nothing held in between */
+#define SHUT_NS     100000u   /* a freeze takes milliseconds */
+#define MOST_FAULTS 1000u     /* of one thread at one address, with the guard not shut in between */
 #define WAIT_NS     50000000u /* then look again; a lost wake-up costs at most this */
 
 _Atomic(struct span_table *) span_table_now;
@@ -18,68 +18,68 @@ _Atomic uint32_t span_changes;
 static _Atomic uint32_t first_family = 1;
 _Atomic uint32_t *guard_family = &first_family;
 
-/* ---- slots ---- */
+/* ---- pockets ---- */
 
 /* A stack with a tag that changes on every push and pop, against ABA. */
-int64_t slot_take(struct guard *g)
+int64_t pocket_take(struct guard *g)
 {
-        uint64_t head = atomic_load(&g->free_slots);
+        uint64_t head = atomic_load(&g->free_pockets);
         uint64_t next;
         do {
                 if ((uint32_t)head == 0)
                         return -1;
-                next = ((head >> 32) + 1) << 32 | g->next_slot[(uint32_t)head - 1];
-        } while (!atomic_compare_exchange_weak(&g->free_slots, &head, next));
-        uint32_t used = atomic_fetch_add(&g->slots_used, 1) + 1;
-        uint32_t peak = atomic_load(&g->slots_peak);
-        while (used > peak && !atomic_compare_exchange_weak(&g->slots_peak, &peak, used))
+                next = ((head >> 32) + 1) << 32 | g->next_pocket[(uint32_t)head - 1];
+        } while (!atomic_compare_exchange_weak(&g->free_pockets, &head, next));
+        uint32_t used = atomic_fetch_add(&g->pockets_used, 1) + 1;
+        uint32_t peak = atomic_load(&g->pockets_peak);
+        while (used > peak && !atomic_compare_exchange_weak(&g->pockets_peak, &peak, used))
                 continue;
         return (int64_t)(uint32_t)head - 1;
 }
 
-void slot_give(struct guard *g, uint32_t slot)
+void pocket_give(struct guard *g, uint32_t pocket)
 {
-        atomic_fetch_sub(&g->slots_used, 1);
-        uint64_t head = atomic_load(&g->free_slots);
+        atomic_fetch_sub(&g->pockets_used, 1);
+        uint64_t head = atomic_load(&g->free_pockets);
         uint64_t next;
         do {
-                g->next_slot[slot] = (uint32_t)head;
-                next = ((head >> 32) + 1) << 32 | (slot + 1);
-        } while (!atomic_compare_exchange_weak(&g->free_slots, &head, next));
+                g->next_pocket[pocket] = (uint32_t)head;
+                next = ((head >> 32) + 1) << 32 | (pocket + 1);
+        } while (!atomic_compare_exchange_weak(&g->free_pockets, &head, next));
 }
 
-/* A slot that is in the list twice makes a circle of it. */
-bool slots_complete(const struct guard *g)
+/* A pocket that is in the list twice makes a circle of it. */
+bool pockets_complete(const struct guard *g)
 {
         uint32_t count = 0;
-        uint32_t at = (uint32_t)atomic_load(&g->free_slots);
-        while (at != 0 && at <= g->slot_count && count < g->slot_count) {
-                at = g->next_slot[at - 1];
+        uint32_t at = (uint32_t)atomic_load(&g->free_pockets);
+        while (at != 0 && at <= g->pocket_count && count < g->pocket_count) {
+                at = g->next_pocket[at - 1];
                 count++;
         }
-        return at == 0 && count == g->slot_count && atomic_load(&g->slots_used) == 0;
+        return at == 0 && count == g->pocket_count && atomic_load(&g->pockets_used) == 0;
 }
 
-/* The stack of copies links slots: its only consumer is the flusher, so a pop cannot meet ABA. */
-static void copied_push(struct guard *g, uint32_t slot, uint64_t unit)
+/* The stack of copies links pockets: its only consumer is the flusher, so a pop cannot meet ABA. */
+static void copied_push(struct guard *g, uint32_t pocket, uint64_t unit)
 {
-        g->copied_unit[slot] = unit;
+        g->copied_unit[pocket] = unit;
         uint64_t head = atomic_load(&g->copied);
         do
-                g->copied_next[slot] = head;
-        while (!atomic_compare_exchange_weak(&g->copied, &head, slot + 1));
+                g->copied_next[pocket] = head;
+        while (!atomic_compare_exchange_weak(&g->copied, &head, pocket + 1));
 }
 
-bool copied_take(struct guard *g, uint32_t *part, uint64_t *unit, uint32_t *slot)
+bool copied_take(struct guard *g, uint32_t *part, uint64_t *unit, uint32_t *pocket)
 {
         uint64_t head = atomic_load(&g->copied);
         do {
                 if (head == 0)
                         return false;
         } while (!atomic_compare_exchange_weak(&g->copied, &head, g->copied_next[head - 1]));
-        *slot = (uint32_t)head - 1;
-        *part = (uint32_t)(g->copied_unit[*slot] >> 32);
-        *unit = (uint32_t)g->copied_unit[*slot];
+        *pocket = (uint32_t)head - 1;
+        *part = (uint32_t)(g->copied_unit[*pocket] >> 32);
+        *unit = (uint32_t)g->copied_unit[*pocket];
         return true;
 }
 
@@ -95,7 +95,7 @@ void guard_begin(struct guard *g)
         atomic_store(&g->faults, 0);
         atomic_store(&g->wait_ns, 0);
         atomic_store(&g->copied_bytes, 0);
-        atomic_store(&g->slots_peak, 0);
+        atomic_store(&g->pockets_peak, 0);
         atomic_store(&g->committing, true);
 }
 
@@ -123,15 +123,15 @@ void unit_finish(struct span *s, uint64_t u, uint32_t state)
                 (void)raw_futex_wake(&s->state[u], INT32_MAX);
 }
 
-void unit_copy(struct span *s, uint64_t u, uint32_t slot)
+void unit_copy(struct span *s, uint64_t u, uint32_t pocket)
 {
         struct guard *g = s->guard;
-        program_copy(g->slots + slot * g->slot_bytes, (const void *)unit_begin(s, u),
+        program_copy(g->pockets + pocket * g->pocket_bytes, (const void *)unit_begin(s, u),
                      unit_length(s, u));
         atomic_fetch_add(&g->copied_bytes, unit_length(s, u));
-        unit_finish(s, u, UNIT_COPIED | slot << UNIT_SLOT_SHIFT);
+        unit_finish(s, u, UNIT_COPIED | pocket << UNIT_POCKET_SHIFT);
         if (!g->in_turn)
-                copied_push(g, slot, unit_id(s, u));
+                copied_push(g, pocket, unit_id(s, u));
 }
 
 static bool captured(const struct span *s, uint64_t u)
@@ -236,17 +236,17 @@ static void capture(struct span *s, uint64_t u)
                 uint32_t word = atomic_load(&s->state[u]);
                 switch (word & UNIT_KIND) {
                 case UNIT_PENDING: {
-                        int64_t slot = slot_take(s->guard);
-                        if (slot < 0) {
+                        int64_t pocket = pocket_take(s->guard);
+                        if (pocket < 0) {
                                 await(s, u, word);
                                 break;
                         }
                         if (!unit_claim(s, u)) {
-                                slot_give(s->guard, (uint32_t)slot);
+                                pocket_give(s->guard, (uint32_t)pocket);
                                 break;
                         }
                         note(s, u, ACCESS_COW); /* before the flusher sees the copy */
-                        unit_copy(s, u, (uint32_t)slot);
+                        unit_copy(s, u, (uint32_t)pocket);
                         return;
                 }
                 case UNIT_BUSY:
@@ -338,17 +338,17 @@ static uint32_t own_thread(void)
         return (uint32_t)raw_call(SYS_gettid, 0, 0, 0, 0, 0, 0);
 }
 
-void guard_hold(struct guard *g)
+void guard_shut(struct guard *g)
 {
         atomic_store(&g->freezing, own_thread());
         uint32_t count;
         while ((count = atomic_load(&g->inside)) != 0) /* nobody wakes: it is short */
-                (void)raw_futex_wait(&g->inside, count, HOLD_NS);
+                (void)raw_futex_wait(&g->inside, count, SHUT_NS);
 }
 
-void guard_release(struct guard *g)
+void guard_reopen(struct guard *g)
 {
-        atomic_fetch_add(&g->held, 1);
+        atomic_fetch_add(&g->reopened, 1);
         atomic_store(&g->freezing, 0);
         (void)raw_futex_wake(&g->freezing, INT32_MAX);
 }
@@ -383,7 +383,7 @@ static bool may_stay(struct span *s)
         if (thread == 0 || thread == own_thread() || !guard_is_own(g))
                 return true;
         span_leave(s);
-        (void)raw_futex_wait(&g->freezing, thread, HOLD_NS);
+        (void)raw_futex_wait(&g->freezing, thread, SHUT_NS);
         return false;
 }
 
@@ -428,17 +428,17 @@ static bool just_changed(void)
 }
 
 /* A page of a mapped file that cannot be read raises the same signal as a trap, again and again. A
- * page that was opened traps at most a few times before something is held for a freeze or a look,
- * and watched again. */
+ * page that was opened traps at most a few times before the guard is shut for a freeze or a look of
+ * pre-copy, and the page is watched again. */
 static bool is_endless(const struct guard *g, uintptr_t address)
 {
         static _Thread_local uintptr_t last __attribute__((tls_model("initial-exec")));
-        static _Thread_local uint32_t held __attribute__((tls_model("initial-exec")));
+        static _Thread_local uint32_t reopened __attribute__((tls_model("initial-exec")));
         static _Thread_local uint32_t times __attribute__((tls_model("initial-exec")));
-        uint32_t now = atomic_load(&g->held);
-        times = address == last && now == held && times <= MOST_FAULTS ? times + 1 : 0;
+        uint32_t now = atomic_load(&g->reopened);
+        times = address == last && now == reopened && times <= MOST_FAULTS ? times + 1 : 0;
         last = address;
-        held = now;
+        reopened = now;
         return times > MOST_FAULTS;
 }
 

@@ -6,15 +6,16 @@
  *
  *      OPEN ──freeze──► PENDING ──flusher──► BUSY ──staged──► DONE ──┐
  *       ▲                  │                                        │
- *       │                  ├──handler, free slot──► BUSY ─► COPIED ─┤ flusher stages the copy
+ *       │                  ├──handler, free pocket─► BUSY ─► COPIED ┤ flusher stages the copy
  *       │                  └──region leaves───────► BUSY ─► SHADOW ─┤ flusher stages the copy
  *       └────────────────────────── end of the commit ◄─────────────┘
  *
  * Invariants
  *  1. Between freeze and capture (DONE, COPIED or SHADOW) the pages of a unit are write-protected.
  *  2. Only who moved PENDING to BUSY reads the unit's memory for the commit.
- *  3. A slot belongs to exactly one COPIED unit, to one BUSY unit being copied, or to the free
- *     list: the copies never need more than slot_count slots.
+ *  3. A pocket, the memory for the copy of one unit, belongs to exactly one COPIED unit, to one
+ *     BUSY unit being copied, or to the free list: the copies never need more than pocket_count of
+ *     them.
  *  4. Whoever waits for a unit set UNIT_WAITED before sleeping; whoever captures it clears the
  *     word and wakes. A wait is bounded and rechecks, so a lost wake-up costs time, never the
  *     program; `lost` counts them.
@@ -27,11 +28,11 @@
 #include <stdatomic.h>
 
 enum { UNIT_OPEN, UNIT_PENDING, UNIT_BUSY, UNIT_COPIED, UNIT_DONE, UNIT_SHADOW };
-#define UNIT_KIND       7u
-#define UNIT_WAITED     8u
-#define UNIT_SLOT_SHIFT 8
+#define UNIT_KIND         7u
+#define UNIT_WAITED       8u
+#define UNIT_POCKET_SHIFT 8
 /* More do not fit into a unit's word beside its state. */
-#define MOST_SLOTS (UINT32_C(1) << (32 - UNIT_SLOT_SHIFT))
+#define MOST_POCKETS (UINT32_C(1) << (32 - UNIT_POCKET_SHIFT))
 
 /* What the first write to a unit in an epoch met (Algorithm 2 of the AI-Ckpt paper). */
 enum access { ACCESS_NONE, ACCESS_WAIT, ACCESS_COW, ACCESS_AVOIDED, ACCESS_AFTER };
@@ -70,18 +71,19 @@ struct guard {
         _Atomic bool committing;
         bool in_turn; /* copies are staged when it is their unit's turn: no stack of them    */
         _Atomic uint32_t freezing; /* the thread that freezes: others wait before they enter; 0  */
-        _Atomic uint32_t held;     /* how many times guard_release was called                 */
-        _Atomic uint32_t inside;   /* handlers at work: spans and slots may not go away       */
+        _Atomic uint32_t reopened; /* how many times guard_reopen was called                 */
+        _Atomic uint32_t inside;   /* handlers at work: spans and pockets may not go away       */
         uint32_t family;           /* of the process that made it                             */
-        uint8_t *slots;
-        uint64_t slot_bytes;
-        uint32_t slot_count;
-        _Atomic uint64_t free_slots; /* stack: tag << 32 | slot + 1                            */
-        _Atomic uint32_t *next_slot; /* read by a pop that may lose against another */
-        _Atomic uint32_t slots_used, slots_peak;
+        uint8_t *pockets;
+        uint64_t pocket_bytes;
+        uint32_t pocket_count;
+        _Atomic uint64_t
+                free_pockets; /* stack: tag << 32 | pocket + 1                            */
+        _Atomic uint32_t *next_pocket; /* read by a pop that may lose against another */
+        _Atomic uint32_t pockets_used, pockets_peak;
         _Atomic uint64_t copied; /* stack of COPIED units: tag << 32 | … see copied_push   */
-        uint64_t *copied_next;   /* per slot: the unit that was under it in the stack      */
-        uint64_t *copied_unit;   /* per slot: part of the span << 32 | unit                */
+        uint64_t *copied_next;   /* per pocket: the unit that was under it in the stack      */
+        uint64_t *copied_unit;   /* per pocket: part of the span << 32 | unit                */
         _Atomic uint64_t waited[WAITED_RING]; /* part of the span << 32 | unit, plus 1; 0: none */
         _Atomic uint32_t waited_at;
         _Atomic uint32_t ended;  /* futex: counts finished commits                         */
@@ -163,25 +165,25 @@ static inline uint64_t unit_length(const struct span *s, uint64_t u)
         return min_u64(s->unit_bytes, s->bytes - u * s->unit_bytes);
 }
 
-int64_t slot_take(struct guard *g);
-void slot_give(struct guard *g, uint32_t slot);
-/* Between commits, when no handler is at work: is every slot in the free list, once? For tests. */
-bool slots_complete(const struct guard *g);
+int64_t pocket_take(struct guard *g);
+void pocket_give(struct guard *g, uint32_t pocket);
+/* Between commits, when no handler is at work: is every pocket in the free list, once? For tests. */
+bool pockets_complete(const struct guard *g);
 /* Takes the most recently copied unit off the stack; false if there is none. */
-bool copied_take(struct guard *g, uint32_t *part, uint64_t *unit, uint32_t *slot);
+bool copied_take(struct guard *g, uint32_t *part, uint64_t *unit, uint32_t *pocket);
 
-/* Whoever is inside leaves, and nobody enters until guard_release: what a handler has seen of a
+/* Waits until no handler is inside, and lets none in until guard_reopen: what a handler has seen of a
  * unit must not outlive a freeze. Between commits only. The calling thread itself may fault. */
-void guard_hold(struct guard *g);
-void guard_release(struct guard *g);
+void guard_shut(struct guard *g);
+void guard_reopen(struct guard *g);
 
 /* A commit begins: what faults left behind since the last one is forgotten. */
 void guard_begin(struct guard *g);
 
 /* PENDING to BUSY; false if somebody else was faster. */
 bool unit_claim(struct span *s, uint64_t u);
-/* Copies a unit the caller has claimed into a slot it has taken. */
-void unit_copy(struct span *s, uint64_t u, uint32_t slot);
+/* Copies a unit the caller has claimed into a pocket it has taken. */
+void unit_copy(struct span *s, uint64_t u, uint32_t pocket);
 /* The unit is captured: wakes whoever waits. */
 void unit_finish(struct span *s, uint64_t u, uint32_t state);
 /* Lets writes to all captured units among [first, first + count) through. Pages that also hold

@@ -92,25 +92,25 @@ static void test_handler_waits(void)
 {
         const uint64_t u = 5;
         uint32_t span;
-        uint32_t slot;
+        uint32_t pocket;
         uint64_t unit;
         pthread_t thread;
         begin();
         CHECK((atomic_load(&s->state[u]) & UNIT_KIND) == UNIT_DONE);
         atomic_store(&through, false);
-        guard_hold(g);
+        guard_shut(g);
         CHECK_EQ(pthread_create(&thread, NULL, write_unit, m + u * UNIT + 10), 0);
         CHECK(!passes());
         CHECK_EQ(m[u * UNIT + 10], 1);
         atomic_store(&s->state[u], UNIT_PENDING);
-        guard_release(g);
+        guard_reopen(g);
         CHECK_EQ(pthread_join(thread, NULL), 0);
         CHECK_EQ(m[u * UNIT + 10], 2);
         CHECK((atomic_load(&s->state[u]) & UNIT_KIND) == UNIT_COPIED);
-        CHECK(copied_take(g, &span, &unit, &slot));
+        CHECK(copied_take(g, &span, &unit, &pocket));
         CHECK_EQ(unit, u);
-        CHECK_EQ(g->slots[slot * g->slot_bytes + 10], 1);
-        slot_give(g, slot);
+        CHECK_EQ(g->pockets[pocket * g->pocket_bytes + 10], 1);
+        pocket_give(g, pocket);
         atomic_store(&s->state[u], UNIT_DONE);
         end();
 }
@@ -118,9 +118,9 @@ static void test_handler_waits(void)
 static void test_own_fault(void)
 {
         begin();
-        guard_hold(g);
+        guard_shut(g);
         m[7 * UNIT] = 9;
-        guard_release(g);
+        guard_reopen(g);
         CHECK(atomic_load(&s->written[7]) != 0);
         end();
 }
