@@ -6,6 +6,8 @@
  3. The operating system is called in plat/ only; nothing in src/ exits, aborts or prints.
  4. MPI, libfabric, liburing, libpmem2, HTTP and HDF5 are named only in the files that own them.
  5. File names are unique in the tree.
+ 6. The table in ARCHITECTURE.md says the same as LAYERS, its drawing has the same modules, and CONTRIBUTING.md
+    refers to it instead of having one of its own.
 
 With --objects the undefined symbols of the compiled modules are checked for rule 3 too: a call that hides
 behind a macro or a function pointer shows up there.
@@ -17,7 +19,8 @@ import sys
 
 from source_tree import TOP, files, read, report, strip
 
-# Module: what it may include besides itself. ARCHITECTURE.md shows the same table.
+# Module: what it may include besides itself, from below to above. ARCHITECTURE.md shows the same table, of the
+# modules that exist: net, reduce and group do not yet.
 LAYERS = {
     "base": set(),
     "plat": {"base"},
@@ -33,6 +36,9 @@ LAYERS = {
 }
 LAYERS["api"] = set(LAYERS)
 LAYERS["wrap"] = {"base", "plat", "mem"}
+
+OVERVIEW = "ARCHITECTURE.md"
+GUIDE = "CONTRIBUTING.md"
 
 # Included header: the files that may include it, among src/ and include/.
 OWNED_HEADERS = [
@@ -155,6 +161,51 @@ def check_names(paths):
         seen[name] = path
 
 
+def table_of(text):
+    """The table in ARCHITECTURE.md: module to line number and what it may include."""
+    table = {}
+    lines = text.splitlines()
+    first = next((i for i, line in enumerate(lines, 1) if line.startswith("| module | may include")), len(lines))
+    for number, line in enumerate(lines[first + 1:], first + 2):
+        match = re.fullmatch(r"\| ([a-z]+) \| ([^|]+) \|", line)
+        if not match:
+            break
+        words = match[2].strip()
+        below = set() if words == "–" else set(table) if words == "all of the above" else set(words.split(", "))
+        table[match[1]] = (number, below)
+    return table
+
+
+def check_table(modules):
+    """Rule 6; `modules` are those that exist."""
+    for path in (OVERVIEW, GUIDE):
+        if not os.path.exists(os.path.join(TOP, path)):
+            yield f"{path}: missing"
+            return
+    text = read(OVERVIEW)
+    table = table_of(text)
+    for module in sorted(modules | set(table)):
+        number, below = table.get(module, (0, set()))
+        if module not in table:
+            yield f"{OVERVIEW}: the table of layers has no row for {module}"
+        elif module not in modules:
+            yield f"{OVERVIEW}:{number}: there is no module {module}"
+        elif below != LAYERS.get(module, set()) & modules:
+            allowed = ", ".join(m for m in LAYERS if m in LAYERS.get(module, set()) & modules)
+            yield f"{OVERVIEW}:{number}: check_layers.py allows {module}: {allowed or '–'}"
+    drawing = text.partition("\n## Layers\n")[2].partition("\n| module |")[0]
+    drawn = set(re.findall(r"\bsrc/([a-z]+)/", drawing))
+    for module in sorted(modules ^ drawn):
+        yield f"{OVERVIEW}: the drawing of layers and src/ do not agree about {module}"
+    guide = read(GUIDE)
+    if OVERVIEW not in guide:
+        yield f"{GUIDE}: does not refer to the table of layers in {OVERVIEW}"
+    for number, line in enumerate(guide.splitlines(), 1):
+        match = re.match(r"(?:    |\| )([a-z]+)\b", line)
+        if match and match[1] in LAYERS:
+            yield f"{GUIDE}:{number}: a second list of layers; the one is in {OVERVIEW}"
+
+
 def main():
     findings = []
     paths = files()
@@ -167,6 +218,7 @@ def main():
         if path.startswith("src/"):
             findings += check_calls(path, text)
     findings += check_names(paths)
+    findings += check_table({path.split("/")[1] for path in paths if path.startswith("src/")} & set(LAYERS))
     if sys.argv[1:2] == ["--objects"]:
         findings += check_objects(sys.argv[2])
     report("layers", findings)

@@ -11,7 +11,8 @@ import tempfile
 
 SRC = os.environ.get("TEST_SRC") or os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 LIB = os.environ.get("TEST_LIB") or os.path.join(SRC, "build/lib")
-COPIED = ("include", "src", "scripts", "cli", "bench", "examples", ".ci", ".clang-tidy", ".clang-format")
+COPIED = ("include", "src", "scripts", "cli", "bench", "examples", ".ci", ".clang-tidy", ".clang-format",
+          "ARCHITECTURE.md", "CONTRIBUTING.md")
 
 failures = 0
 
@@ -80,6 +81,20 @@ def layers(top):
         ("same file name twice", "cli/base.h", "", r"there is already"),
     ]:
         plant(top, "layers: " + what, check, path, text, wanted)
+    for what, path, old, new, wanted in [
+        ("row that differs", "ARCHITECTURE.md", "| mem | base, plat, format |", "| mem | base, plat |",
+         r"ARCHITECTURE.md:\d+: check_layers.py allows mem: base, plat, format$"),
+        ("row that is missing", "ARCHITECTURE.md", "| wrap | base, plat, mem |\n", "", r"no row for wrap"),
+        ("row of no module", "ARCHITECTURE.md", "| plat | base |", "| plat | base |\n| zz | base |", r"no module zz"),
+        ("drawing that differs", "ARCHITECTURE.md", "src/restore/", "", r"drawing .* restore"),
+        ("second list", "CONTRIBUTING.md", "## Style", "    engine    checkpoints\n\n## Style", r"second list"),
+    ]:
+        with open(os.path.join(top, path), encoding="utf-8") as f:
+            text = f.read()
+        assert old in text, old
+        write(top, path, text.replace(old, new))
+        expect("layers: " + what, run(top, check), r"(?m)" + wanted)
+        write(top, path, text)
     fine = ('/* free(p) in a comment */ const char *zz = "open(x)";\n'
             "int f(struct t *t) { return t->open(1) + t->ops.read(2) + snprintf(0, 0, zz); }\n")
     plant_ok = write(top, "src/store/zz.c", fine)
