@@ -35,11 +35,11 @@ static void flusher_run(void *arg)
 void engine_idle(struct engine *e)
 {
         workers_lock(&e->workers);
-        atomic_store(&e->precopy.hush, true);
+        atomic_store(&e->precopy.stop, true);
         while (e->outcome.committing || e->precopy.at_work) {
                 (void)workers_wait(&e->workers, UINT64_MAX);
                 /* A commit that just ended has let it go on. */
-                atomic_store(&e->precopy.hush, true);
+                atomic_store(&e->precopy.stop, true);
         }
         workers_unlock(&e->workers);
 }
@@ -56,7 +56,7 @@ void engine_pause(struct engine *e)
 {
         workers_lock(&e->workers);
         e->precopy.paused = true;
-        atomic_store(&e->precopy.hush, true);
+        atomic_store(&e->precopy.stop, true);
         while (e->precopy.at_work)
                 (void)workers_wait(&e->workers, UINT64_MAX);
         e->alone = !e->outcome.committing;
@@ -71,7 +71,7 @@ void engine_resume(struct engine *e)
         workers_lock(&e->workers);
         e->precopy.paused = false;
         e->alone = false;
-        atomic_store(&e->precopy.hush, false);
+        atomic_store(&e->precopy.stop, false);
         if (e->options.precopy != PRECOPY_OFF)
                 workers_notify(&e->workers);
         workers_unlock(&e->workers);

@@ -23,28 +23,29 @@
 #define LEAST_TIMES 2u                /* … and this many times as long as it took */
 #define PATIENCE_NS UINT64_C(5000000) /* no longer asleep without looking whether to stop */
 
-static bool hushed(const struct precopy *p)
+static bool must_stop(const struct precopy *p)
 {
-        return atomic_load(&p->hush);
+        return atomic_load(&p->stop);
 }
 
-static uint64_t since(const struct precopy *p)
+static uint64_t elapsed_ns(const struct precopy *p)
 {
         return plat->now_ns() - p->begun_ns;
 }
 
-/* An interval that turns out longer has no more looks for that. */
-static uint64_t step_ns(const struct precopy *p)
+/* From one look to the next. An interval that takes more than twice as long as expected gets its
+ * looks farther apart, not more of them. */
+static uint64_t look_interval_ns(const struct precopy *p)
 {
-        uint64_t now = since(p);
+        uint64_t now = elapsed_ns(p);
         uint64_t interval = p->interval_ns;
         return max_u64((now > 2 * interval ? now : interval) / LOOKS, LEAST_NS);
 }
 
-/* What is not hushed is the flusher's; else the rest is not even looked at. */
+/* `stop` comes first: while it is set, the other fields may be a program thread's. */
 bool precopy_wanted(const struct precopy *p)
 {
-        if (hushed(p))
+        if (must_stop(p))
                 return false;
         return p->options->precopy != PRECOPY_OFF && p->interval_ns != 0 && !p->commit->open &&
                !p->failed;
@@ -57,7 +58,7 @@ uint64_t precopy_next_ns(const struct precopy *p)
 
 /* ---- looking ---- */
 
-/* What was copied and is written now has to be copied again. */
+/* The unit was written: if the draft has a copy of it already, it has to be copied again. */
 static void call_modified(struct precopy *p, struct watch *w, uint64_t u)
 {
         struct unit_notes *n = w->notes;
@@ -67,21 +68,22 @@ static void call_modified(struct precopy *p, struct watch *w, uint64_t u)
         n->early[u] = 0;
 }
 
-/* Does the kernel write to it, too? It may be doing so: then nothing may be protected, and a device
- * may write after the kernel has marked the page. */
+/* System calls write to the region, too, and one may be doing so now: then nothing may be
+ * protected, and a device may write after the kernel has marked the page. */
 static bool is_foreign(const struct watch *w)
 {
         return atomic_load(&w->span.foreign);
 }
 
-/* No mappings are left: it would be copied in vain, look for look. */
+/* The kernel has no mappings left. Pre-copy ends for this interval: what cannot be watched would be
+ * copied in vain, look for look. */
 static void cannot_watch(struct precopy *p, struct watch *w)
 {
         units_written(&w->span, 0, w->span.units);
         p->failed = true;
 }
 
-/* With no handler at work: one that is just about to open a page would open what is protected
+/* The guard is shut: a handler that is just about to open a page would open what is protected
  * here. */
 static bool look_at_faults(struct precopy *p, struct watch *w, bool again)
 {
@@ -120,7 +122,7 @@ static bool call_pages_modified(struct precopy *p, struct watch *w, int ranges)
         return missed;
 }
 
-/* All written pages, which are watched anew if `again`; what is known of them then. */
+/* Finds all written pages and, if `again`, watches them anew. */
 static int scan_pages(struct precopy *p, struct watch *w, bool again, bool *missed)
 {
         const struct span *s = &w->span;
@@ -159,47 +161,48 @@ static bool can_watch(const struct region *r)
         return r->watch && r->watch->ops->traps;
 }
 
-/* At all but one that is just being copied, if any. */
+/* Looks at all regions except `but`, which is just being copied. */
 static void look_around(struct precopy *p, const struct watch *but)
 {
-        uint64_t now = since(p);
-        for (uint32_t i = 0; i < p->regions->count && !hushed(p); i++) {
+        uint64_t now = elapsed_ns(p);
+        for (uint32_t i = 0; i < p->regions->count && !must_stop(p); i++) {
                 struct region *r = p->regions->list[i];
                 if (!can_watch(r) || r->watch == but)
                         continue;
                 bool modified = r->watch->ops->take ? look_at_pages(p, r->watch, false)
                                                     : look_at_faults(p, r->watch, false);
                 if (modified)
-                        forecast_modified(&r->watch->notes->forecast, now, step_ns(p) / 2);
+                        forecast_modified(&r->watch->notes->forecast, now, look_interval_ns(p) / 2);
         }
 }
 
-/* Chunks can be looked at closely: it costs a fault only if they are modified. */
+/* Is the last write to some chunk near? Then looks come closer together. Only chunks are looked at
+ * so closely: that costs a fault only if they are modified. */
 static bool is_near(const struct precopy *p)
 {
         bool predicts = p->options->precopy == PRECOPY_PREDICTED;
         for (uint32_t i = 0; predicts && i < p->regions->count; i++) {
                 const struct watch *w = p->regions->list[i]->watch;
                 if (w && w->span.whole && forecast_near(&w->notes->forecast) &&
-                    since(p) >= p->threshold_ns)
+                    elapsed_ns(p) >= p->threshold_ns)
                         return true;
         }
         return false;
 }
 
-/* One of them is when copying begins. */
-static uint64_t next_look(const struct precopy *p)
+/* One look falls on the time when copying begins. */
+static uint64_t next_look_ns(const struct precopy *p)
 {
         uint64_t now = plat->now_ns();
-        uint64_t next = now + max_u64(step_ns(p) / (is_near(p) ? CLOSER : 1), LEAST_NS);
+        uint64_t next = now + max_u64(look_interval_ns(p) / (is_near(p) ? CLOSER : 1), LEAST_NS);
         uint64_t threshold = p->begun_ns + p->threshold_ns;
         return threshold > now && p->options->precopy != PRECOPY_IMMEDIATE
                        ? min_u64(next, threshold)
                        : next;
 }
 
-/* Copying takes long where memory is slow, and looks come as often all the same: what is modified
- * meanwhile has to be counted. */
+/* Also called between two copies: where memory is slow, copying takes long, and what is modified
+ * meanwhile has to be counted in its time. */
 static void look_if_time(struct precopy *p, const struct watch *but)
 {
         uint64_t start = plat->now_ns();
@@ -207,7 +210,7 @@ static void look_if_time(struct precopy *p, const struct watch *but)
                 return;
         look_around(p, but);
         uint64_t now = plat->now_ns();
-        p->next_ns = max_u64(next_look(p), now + LEAST_TIMES * (now - start));
+        p->next_ns = max_u64(next_look_ns(p), now + LEAST_TIMES * (now - start));
 }
 
 /* ---- copying ---- */
@@ -227,20 +230,20 @@ static int begin_draft(struct precopy *p)
         return 0;
 }
 
-/* With a rate of its own: sleeps until so much may have been written. */
+/* With the option precopy_rate: sleeps until so many bytes may have been written. */
 static void pace(struct precopy *p, const struct watch *w, uint64_t bytes)
 {
         uint64_t rate = p->options->precopy_rate;
         if (rate == 0)
                 return;
         p->free_ns = max_u64(p->free_ns, plat->now_ns()) + bytes * UINT64_C(1000000000) / rate;
-        for (uint64_t now; !hushed(p) && (now = plat->now_ns()) < p->free_ns;) {
+        for (uint64_t now; !must_stop(p) && (now = plat->now_ns()) < p->free_ns;) {
                 plat->sleep_ns(min_u64(p->free_ns - now, PATIENCE_NS));
                 look_if_time(p, w);
         }
 }
 
-/* What is put again gives its place in the pool back: nothing may be on its way there. */
+/* A unit that is put again gives its slots in the pool back: no write may be on its way there. */
 static int await_writes(struct precopy *p, struct watch *w)
 {
         bool again = w->notes->put_again;
@@ -248,11 +251,10 @@ static int await_writes(struct precopy *p, struct watch *w)
         return again ? draft_drain(p->commit->draft) : 0;
 }
 
-/* What has not changed is copied, too, where the version does not share it with the one before
- * (and so cannot take a changed page of it for the only one either: there is nothing to patch). But
- * once an interval: not if what was copied had to be dropped. The unit at either end of a region
- * may have neighbours: it waits for the checkpoint. */
-static bool is_left(const struct precopy *p, const struct region *r, uint64_t u)
+/* A unit that has not changed is copied, too, if the version does not share blocks with the one
+ * before; but once an interval: not if a draft had to be dropped. The unit at either end of a region
+ * may share a page with other memory: it waits for the checkpoint. */
+static bool is_to_copy(const struct precopy *p, const struct region *r, uint64_t u)
 {
         const struct watch *w = r->watch;
         const struct unit_notes *n = w->notes;
@@ -265,8 +267,8 @@ static bool has_work(const struct precopy *p, const struct region *r)
         const struct watch *w = r->watch;
         const struct unit_notes *n = w->notes;
         for (uint64_t u = 0; u < w->span.units; u++)
-                if (is_left(p, r, u) || (atomic_load(&w->span.written[u]) && !n->early[u] &&
-                                         unit_is_whole(&w->span, u)))
+                if (is_to_copy(p, r, u) || (atomic_load(&w->span.written[u]) && !n->early[u] &&
+                                            unit_is_whole(&w->span, u)))
                         return true;
         return false;
 }
@@ -281,12 +283,12 @@ static int copy_region(struct precopy *p, uint32_t i)
         /* Watched from before it is read on. */
         bool modified = w->ops->take ? look_at_pages(p, w, true) : look_at_faults(p, w, true);
         if (modified)
-                forecast_modified(&n->forecast, since(p), step_ns(p) / 2);
+                forecast_modified(&n->forecast, elapsed_ns(p), look_interval_ns(p) / 2);
         if (is_foreign(w))
                 return 0;
         int rc = await_writes(p, w);
-        for (uint64_t u = 0; rc == 0 && u < w->span.units && !hushed(p) && !p->failed; u++) {
-                if (!is_left(p, p->commit->part.list[i], u))
+        for (uint64_t u = 0; rc == 0 && u < w->span.units && !must_stop(p) && !p->failed; u++) {
+                if (!is_to_copy(p, p->commit->part.list[i], u))
                         continue;
                 if (is_foreign(w) || (w->span.whole && atomic_load(&w->span.written[u])))
                         break; /* modified again */
@@ -310,7 +312,7 @@ static bool is_due(const struct precopy *p, const struct region *r)
 {
         if (!can_watch(r))
                 return false;
-        uint64_t now = since(p);
+        uint64_t now = elapsed_ns(p);
         if (p->options->precopy == PRECOPY_IMMEDIATE)
                 return true;
         if (now < p->threshold_ns)
@@ -320,8 +322,8 @@ static bool is_due(const struct precopy *p, const struct region *r)
         const struct forecast *f = &r->watch->notes->forecast;
         /* Wait one look before copying: a program that is in the middle of rewriting a chunk would
          * dirty the copy at once. */
-        return forecast_over(f, now, 2 * step_ns(p)) &&
-               (f->seen == 0 || now - f->last_ns >= step_ns(p) / CLOSER);
+        return forecast_over(f, now, 2 * look_interval_ns(p)) &&
+               (f->seen == 0 || now - f->last_ns >= look_interval_ns(p) / CLOSER);
 }
 
 static bool any_due(const struct precopy *p)
@@ -339,7 +341,7 @@ static int copy_due(struct precopy *p)
                 return 0;
         if (!p->draft)
                 rc = begin_draft(p);
-        for (uint32_t i = 0; rc == 0 && i < p->commit->part.count && !hushed(p); i++)
+        for (uint32_t i = 0; rc == 0 && i < p->commit->part.count && !must_stop(p); i++)
                 if (is_due(p, p->commit->part.list[i]))
                         rc = copy_region(p, i);
         return rc;
@@ -381,8 +383,8 @@ void precopy_forget(struct precopy *p)
 
 /* ---- around a commit ---- */
 
-/* collect finds what was written since the last look: what the draft has and is not among it, it
- * has for good. It counts as changed since the version before until this one is published. */
+/* The freeze then finds what was written since the last look. A unit that was copied and is not
+ * among it is in the version. It stays dirty until that is published. */
 void precopy_before_collect(struct watch *w)
 {
         const struct unit_notes *n = w->notes;
@@ -409,12 +411,12 @@ void precopy_begin_interval(struct precopy *p)
 {
         p->draft = p->dropped = false;
         p->begun_ns = p->next_ns = plat->now_ns();
-        atomic_store(&p->hush, p->paused);
+        atomic_store(&p->stop, p->paused);
 }
 
 void precopy_end_interval(struct precopy *p)
 {
-        uint64_t now = since(p);
+        uint64_t now = elapsed_ns(p);
         uint64_t before = p->interval_ns;
         if (p->options->precopy == PRECOPY_OFF || p->begun_ns == 0)
                 return;
@@ -428,8 +430,8 @@ void precopy_end_interval(struct precopy *p)
         }
 }
 
-/* No interval is quite like the one before. Where it is known which modification is the last, to
- * begin somewhat early costs nothing. */
+/* Intervals differ, so copying begins somewhat before the threshold. Where it is known which
+ * modification is the last, that costs nothing. */
 static uint64_t margin_ns(const struct precopy *p)
 {
         unsigned looks = p->options->precopy == PRECOPY_PREDICTED ? 3 : 1;

@@ -9,7 +9,7 @@ struct precopy {
         struct tracker *tracker;
         struct commit *commit; /* whose draft and part it uses, if `draft` */
         struct regions *regions;
-        _Atomic bool hush;     /* it has to stop, and not to begin                       */
+        _Atomic bool stop;     /* it has to stop, and not to begin                       */
         bool at_work;          /* under the workers' lock                                */
         bool draft;            /* it puts into the commit's draft; the part is all of the regions */
         bool dropped;          /* another was, in this interval                          */
