@@ -33,7 +33,7 @@ bool requests_poll(struct requests *r);
  */
 void requests_served(struct requests *r, uint64_t version, int rc);
 /* The version was published or has failed. */
-void requests_settled(struct requests *r, const struct version_status *s);
+void requests_answer(struct requests *r, const struct version_status *s);
 /* Tells those who still wait. */
 void requests_close(struct requests *r);
 
@@ -51,11 +51,11 @@ struct triggers {
         struct interval interval, before; /* … the checkpoint began */
         struct requests requests;
         struct stats_file stats_file;
-        enum trigger last;    /* what belay_should_checkpoint last found     */
-        enum trigger current; /* what led to the last checkpoint             */
-        unsigned signal;      /* the option; 0: none                         */
-        uint32_t signals;     /* seen so far                                 */
-        uint64_t settled;     /* outcomes seen so far                        */
+        enum trigger last;      /* what belay_should_checkpoint last found     */
+        enum trigger current;   /* what led to the last checkpoint             */
+        unsigned signal;        /* the option; 0: none                         */
+        uint32_t signals;       /* seen so far                                 */
+        uint64_t outcomes_seen; /* so far                        */
 };
 
 struct belay {
@@ -85,7 +85,7 @@ void triggers_end(struct belay *b, uint64_t began_ns, int rc);
 void triggers_undo(struct belay *b);
 /* Makes known how the last version ended, if it has: to the policy, to those who asked, to the
  * file. */
-void triggers_settle(struct belay *b);
+void triggers_note_outcome(struct belay *b);
 
 /* context.c: the end of every public call that can fail. A failure becomes the error that the
  * program sees; a success leaves that one as it was. Then the flusher's messages go to the sink;

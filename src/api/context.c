@@ -237,7 +237,7 @@ int belay_wait(struct belay *b, uint64_t version, uint64_t timeout_ms)
         uint64_t ns = timeout_ms > UINT64_MAX / 1000000u ? UINT64_MAX : timeout_ms * 1000000u;
         if (rc == 0) {
                 rc = engine_wait(b->engine, version, ns);
-                triggers_settle(b);
+                triggers_note_outcome(b);
         }
         return call_end(b, rc);
 }
@@ -266,7 +266,7 @@ uint64_t belay_version(const struct belay *b)
 
 /* What a region shows stays held, whatever becomes of the restart: what this one laid, and of the
  * others what they showed before. */
-static void settle_lazy(struct belay *b)
+static void take_over_lazy(struct belay *b)
 {
         struct lazy *before = &b->lazy[b->lazy_now];
         struct lazy *next = &b->lazy[1 - b->lazy_now];
@@ -299,7 +299,7 @@ static int restore(struct belay *b, struct restore_request *q)
         struct err_kept kept;
         err_keep(&kept);
         if (touched) {
-                settle_lazy(b);
+                take_over_lazy(b);
                 verify = rc == 1 && q->how == RESTART_VERIFY;
         } else {
                 lazy_end(q->lazy);
@@ -439,7 +439,7 @@ int belay_stats(struct belay *b, struct belay_stats *out)
                 rc = err_set(-EINVAL, "belay_stats: size is not that of this library's statistics");
         if (rc)
                 return call_end(b, rc);
-        triggers_settle(b);
+        triggers_note_outcome(b);
         context_stats(b, out);
         return call_end(b, 0);
 }

@@ -86,7 +86,7 @@ void requests_served(struct requests *r, uint64_t version, int rc)
         r->count = kept;
 }
 
-void requests_settled(struct requests *r, const struct version_status *s)
+void requests_answer(struct requests *r, const struct version_status *s)
 {
         uint32_t kept = 0;
         for (uint32_t i = 0; i < r->count; i++) {

@@ -41,7 +41,7 @@ void triggers_open(struct belay *b)
 void triggers_close(struct belay *b)
 {
         struct triggers *t = &b->triggers;
-        triggers_settle(b);
+        triggers_note_outcome(b);
         requests_close(&t->requests);
         stats_file_close(&t->stats_file);
         if (t->signal)
@@ -59,10 +59,10 @@ static void note_arrivals(struct triggers *t)
         t->signals = count;
 }
 
-/* Only one version is on its way at a time, and a new one begins in triggers_begin, which settles
+/* Only one version is on its way at a time, and a new one begins in triggers_begin, which notes
  * the one before: so each outcome is seen once. The state is read before the numbers; between the
  * two no other version can begin. */
-void triggers_settle(struct belay *b)
+void triggers_note_outcome(struct belay *b)
 {
         struct triggers *t = &b->triggers;
         struct version_status status;
@@ -73,12 +73,12 @@ void triggers_settle(struct belay *b)
         engine_status(b->engine, 0, &status);
         engine_stats(b->engine, &last, &published, &failed, &total);
         if ((status.state != STATE_PUBLISHED && status.state != STATE_FAILED) ||
-            published + failed == t->settled)
+            published + failed == t->outcomes_seen)
                 return;
-        t->settled = published + failed;
+        t->outcomes_seen = published + failed;
         if (status.state == STATE_PUBLISHED)
                 interval_published(&t->interval, last.commit_ns, last.wait_ns);
-        requests_settled(&t->requests, &status);
+        requests_answer(&t->requests, &status);
         if (t->stats_file.fd >= 0) {
                 struct belay_stats stats;
                 context_stats(b, &stats);
@@ -93,7 +93,7 @@ uint64_t triggers_begin(struct belay *b)
         uint64_t now = plat->now_ns();
         /* The checkpoint would wait for this anyway. */
         engine_idle(b->engine);
-        triggers_settle(b);
+        triggers_note_outcome(b);
         note_arrivals(t);
         t->before = t->interval;
         interval_began(&t->interval, now);
@@ -112,7 +112,7 @@ void triggers_end(struct belay *b, uint64_t began_ns, int rc)
         struct triggers *t = &b->triggers;
         interval_ended(&t->interval, plat->now_ns() - began_ns);
         requests_served(&t->requests, b->version, rc);
-        triggers_settle(b);
+        triggers_note_outcome(b);
 }
 
 int belay_should_checkpoint(struct belay *b)
@@ -121,7 +121,7 @@ int belay_should_checkpoint(struct belay *b)
         if (rc)
                 return call_end(b, rc);
         struct triggers *t = &b->triggers;
-        triggers_settle(b);
+        triggers_note_outcome(b);
         note_arrivals(t);
         t->last = interval_due(&t->interval, plat->now_ns());
         return call_end(b, t->last != TRIGGER_NONE);
