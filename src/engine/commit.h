@@ -3,7 +3,7 @@
  * The freeze makes it; from then on it is the flusher's alone until it ends. Calls run one way:
  *
  *     capture.c ─► freeze.c ─┬─► order.c, patch.c, compare.c ─┬─► put.c ─► pages.c, rewatch.c
- *     epoch.c ───► flush.c ──┘   unseen.c                     └─► the draft                    */
+ *     epoch.c ───► flush.c ──┘   unseen.c, opening.c          └─► the draft                    */
 #ifndef BELAY_COMMIT_H
 #define BELAY_COMMIT_H
 
@@ -15,7 +15,7 @@
 struct cost;
 struct precopy;
 
-/* Captured units of dense regions are opened in runs of at least this. */
+/* Captured units of dense regions are opened in runs of at least this (freeze.c, opening.c). */
 #define RUN_BYTES (UINT64_C(4) << 20)
 
 /* What is being captured: all regions, or those that the program adds to the version. */
@@ -138,6 +138,13 @@ void rewatch_consider(struct watch *w, uint64_t unit, bool few_changes);
 /* After the last capture, when no handler waits for the flusher any more: other trackers for
  * regions that are written differently now. */
 void rewatch_adapt(struct commit *c);
+
+/* ---- opening.c ---- */
+
+/* The unit is captured: opens the run around it, if that is long enough to be worth it. */
+void opening_follow(struct commit *c, uint32_t region, uint64_t u);
+/* After the last capture: opens all that is still protected. */
+void opening_finish(struct commit *c);
 
 /* ---- compare.c ---- */
 

@@ -29,7 +29,7 @@ int tracker_set_pockets(struct tracker *t, uint64_t bytes)
         uint64_t count = min_u64(bytes / unit, MOST_POCKETS);
         if (g->pocket_bytes == unit && g->pocket_count == count)
                 return 0;
-        await_none(&g->inside);
+        spans_await_none(&g->inside);
         copies_free(t);
         g->pocket_bytes = unit;
         if (count == 0)

@@ -9,7 +9,8 @@ int spans_add(struct span *s);
 void spans_remove(const struct span *s);
 void spans_lock(void);
 void spans_unlock(void);
-void await_none(const _Atomic uint32_t *count);
+/* Waits until no handler is counted there any more. */
+void spans_await_none(const _Atomic uint32_t *count);
 /* watch.c */
 void watches_init(struct tracker *t);
 /* copies.c: the copy buffer. Nobody may have a part of it. */

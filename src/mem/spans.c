@@ -30,7 +30,7 @@ void spans_unlock(void)
 }
 
 /* A handler looks up without waiting for anything, so this is short. */
-void await_none(const _Atomic uint32_t *count)
+void spans_await_none(const _Atomic uint32_t *count)
 {
         while (atomic_load(count) != 0)
                 plat->sleep_ns(1000);
@@ -124,7 +124,7 @@ static int make_chunks(const struct content *c, struct span_chunk *parts[2], uin
 static void publish(struct span_table *fresh, struct span_table *old)
 {
         atomic_store(&span_table_now, fresh);
-        await_none(&span_table_readers);
+        spans_await_none(&span_table_readers);
         plat->release(old);
 }
 
@@ -210,7 +210,7 @@ void spans_remove(const struct span *s)
                 atomic_fetch_add(&span_changes, 1);
                 if (replace(t, first, two ? 2 : 1, &c)) {
                         atomic_store(&span_table_now, &span_table_away);
-                        await_none(&span_table_readers);
+                        spans_await_none(&span_table_readers);
                         remove_in_place(t, at);
                         atomic_store(&span_table_now, t);
                 }

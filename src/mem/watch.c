@@ -125,7 +125,7 @@ void tracker_find_huge(struct tracker *t, struct watch *w)
 static void take_off(struct watch *w)
 {
         spans_remove(&w->span);
-        await_none(&w->span.inside);
+        spans_await_none(&w->span.inside);
 }
 
 /* A fault that is on its way finds another trap than the one it came from, and is repeated. The

@@ -100,7 +100,7 @@ static int move_region(struct compaction *c, uint32_t region)
         return 0;
 }
 
-int compact(struct draft *d, uint32_t region, uint64_t *left)
+int compact_region(struct draft *d, uint32_t region, uint64_t *left)
 {
         const struct draft_region *own = &d->regions[region];
         if (!own->old || !is_small(own->desc) || *left == 0)

@@ -165,7 +165,7 @@ static int bring_along(struct draft *d)
                 left = 0; /* another time */
         int rc = 0;
         for (uint32_t i = 0; rc == 0 && left && i < d->region_count; i++)
-                rc = compact(d, i, &left);
+                rc = compact_region(d, i, &left);
         if (aside)
                 give_back(p, aside);
         budget_free(p->budget, aside);

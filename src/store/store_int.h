@@ -326,7 +326,7 @@ int draft_write_manifest(struct draft *d);
 /* compact.c: how many bytes of small blocks a version should bring along, and doing so for one of
  * its regions: blocks that it shares with the version before, from slots with little else. */
 uint64_t compact_limit(const struct draft *d);
-int compact(struct draft *d, uint32_t region, uint64_t *left);
+int compact_region(struct draft *d, uint32_t region, uint64_t *left);
 
 /* Is the medium held back? */
 static inline bool pool_is_paced(const struct pool *p)
