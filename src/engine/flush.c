@@ -6,7 +6,7 @@
  * The deadlock rule: a program thread may wait for a unit while it holds any lock of its own. From
  * the freeze to the last capture nothing here allocates or calls foreign code: raw system calls,
  * memcpy and the pool's own writer. The one lock that is taken, in each step, is never held by
- * anybody who may wait for a unit (retire.c). */
+ * anybody who may wait for a unit (steps.h). */
 #include "engine/commit.h"
 
 struct cursor {
