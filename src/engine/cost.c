@@ -33,21 +33,22 @@ static double touched_bytes(const struct watch *w)
 }
 
 /* As large a share of the region changed as last time, but no more than was touched. */
-static double expected_change(const struct region *r, double touched)
+static double expected_change(const struct region *r, const struct diff_region *d)
 {
-        double changed = r->notes->choice.share * (double)r->desc.bytes;
-        return r->notes->compared && changed < touched ? changed : touched;
+        double changed = r->notes->choice.share * d->total;
+        return r->notes->compared && changed < d->touched ? changed : d->touched;
 }
 
 void cost_predict(struct cost *cost, struct commit *c)
 {
         for (uint32_t i = 0; i < c->part.count; i++) {
                 const struct region *r = c->part.list[i];
-                struct diff_region d = {.total = (double)r->desc.bytes,
-                                        .touched = touched_bytes(r->watch),
+                double stored = 1 - r->notes->choice.zeros;
+                struct diff_region d = {.total = stored * (double)r->desc.bytes,
+                                        .touched = stored * touched_bytes(r->watch),
                                         .compared = r->notes->compared,
                                         .hashed = r->notes->hashed};
-                d.changed = expected_change(r, d.touched);
+                d.changed = expected_change(r, &d);
                 diff_add(&cost->expected, &d);
                 c->epoch.compared_regions += r->notes->compared;
         }
@@ -57,6 +58,12 @@ void cost_predict(struct cost *cost, struct commit *c)
         c->epoch.predicted_full_ns = (uint64_t)t.full;
 }
 
+/* Bytes of so many blocks; the last may be short, and one that is put again counts again. */
+static double part_of(const struct region *r, uint64_t blocks)
+{
+        return (double)min_u64(blocks * r->desc.block_bytes, r->desc.bytes);
+}
+
 /* Called while there is a draft, for the regions of the part. */
 void cost_count(struct cost *cost, struct commit *c)
 {
@@ -64,13 +71,13 @@ void cost_count(struct cost *cost, struct commit *c)
         for (uint32_t i = 0; i < c->part.count; i++) {
                 struct region *r = c->part.list[i];
                 struct region_result result = draft_region_result(c->draft, c->part.first + i);
-                double block = r->desc.block_bytes;
-                double total = (double)r->desc.bytes;
-                double touched = (double)result.put_blocks * block;
-                double changed = (double)result.changed_blocks * block;
-                struct diff_region d = {.total = total,
-                                        .touched = touched < total ? touched : total,
-                                        .changed = changed < total ? changed : total,
+                double bytes = (double)r->desc.bytes;
+                double put = part_of(r, result.put_blocks);
+                double zeros = part_of(r, result.zero_blocks);
+                diff_saw_zeros(&r->notes->choice, bytes, put, zeros);
+                struct diff_region d = {.total = bytes * (1 - r->notes->choice.zeros),
+                                        .touched = put - zeros,
+                                        .changed = part_of(r, result.changed_blocks),
                                         .compared = r->notes->compared,
                                         .hashed = r->notes->hashed};
                 diff_outcome(&r->notes->choice, c->options->diff_model, &d, c->options->checksums,

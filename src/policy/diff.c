@@ -145,6 +145,12 @@ bool diff_next(struct diff_choice *d)
         return d->on;
 }
 
+void diff_saw_zeros(struct diff_choice *d, double total, double put, double zeros)
+{
+        if (total > 0)
+                d->zeros = (d->zeros * (total - put) + zeros) / total;
+}
+
 void diff_outcome(struct diff_choice *d, uint64_t model, const struct diff_region *r,
                   bool checksums, const struct diff_costs *c)
 {

@@ -122,10 +122,14 @@ struct diff_choice {
         uint32_t pause;   /* … after the next that does not pay              */
         double share;     /* of the region that changed, last time           */
         double same;      /* of what was looked at, that had not             */
+        double zeros;     /* share of the region, by what was seen of it so far: nothing is
+                             hashed, copied or written of them, compared or not  */
 };
 void diff_begin(struct diff_choice *d);
 /* For the next version. */
 bool diff_next(struct diff_choice *d);
+/* So many of its bytes were put, `zeros` of them zeros. */
+void diff_saw_zeros(struct diff_choice *d, double total, double put, double zeros);
 /* The version is published. Did comparing the region pay, by this model? Nothing is learned where
  * there was nothing to compare with. */
 void diff_outcome(struct diff_choice *d, uint64_t model, const struct diff_region *r,

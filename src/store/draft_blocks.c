@@ -176,6 +176,7 @@ static bool program_is_zero(const void *from, uint32_t bytes)
 static int put_zeros(struct draft *d, uint32_t region, uint64_t block, const struct leaf_entry *old)
 {
         struct draft_region *own = &d->regions[region];
+        own->result.zero_blocks++;
         own->changing = !old || old->offset != 0;
         if (!own->changing) {
                 int rc = share(d, region, block, old);
@@ -183,7 +184,6 @@ static int put_zeros(struct draft *d, uint32_t region, uint64_t block, const str
         }
         see(d, own, block);
         d->result.zero_bytes += block_length(own->desc, block);
-        own->result.changed_blocks++;
         return set_entry(d, region, block, (struct leaf_entry){.offset = 0});
 }
 
@@ -240,6 +240,7 @@ int draft_put_same(struct draft *d, uint32_t region, uint64_t block)
                 return err_set(BELAY_E_BROKEN, "region '%s', block %llu is new",
                                d->regions[region].desc->name, (unsigned long long)block);
         d->regions[region].result.put_blocks++;
+        d->regions[region].result.zero_blocks += old->offset == 0;
         return share(d, region, block, old);
 }
 

@@ -207,6 +207,7 @@ void draft_leave_out(struct draft *d, const char *name);
 /* What became of the blocks of a region. */
 struct region_result {
         uint64_t put_blocks;     /* looked at                  */
+        uint64_t zero_blocks;    /* of those, zeros            */
         uint64_t changed_blocks; /* of those, written          */
         uint64_t shared_blocks;  /* shared, looked at or not   */
 };
