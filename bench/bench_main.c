@@ -43,6 +43,8 @@ static const struct bench_experiment experiments[] = {
          exp_small_change},
         {"regions", "what a region costs among a thousand and among a hundred thousand",
          exp_regions},
+        {"copy-level", "a second pool kept up in the background: what it writes, and costs",
+         exp_copy_level},
 };
 
 static volatile sig_atomic_t child;

@@ -20,5 +20,6 @@ int exp_precopy(struct bench *b);
 int exp_lazy(struct bench *b);
 int exp_small_change(struct bench *b);
 int exp_regions(struct bench *b);
+int exp_copy_level(struct bench *b);
 
 #endif

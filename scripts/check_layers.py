@@ -30,9 +30,10 @@ LAYERS = {
     "reduce": {"base", "plat", "format"},
     "store": {"base", "plat", "format", "net"},
     "group": {"base", "plat", "format", "net"},
+    "level": {"base", "plat", "format", "store"},
     "policy": {"base"},
-    "engine": {"base", "plat", "format", "mem", "reduce", "store", "group", "policy"},
-    "restore": {"base", "plat", "format", "mem", "reduce", "store", "group", "policy"},
+    "engine": {"base", "plat", "format", "mem", "reduce", "store", "level", "group", "policy"},
+    "restore": {"base", "plat", "format", "mem", "reduce", "store", "level", "group", "policy"},
 }
 LAYERS["api"] = set(LAYERS)
 LAYERS["wrap"] = {"base", "plat", "mem"}

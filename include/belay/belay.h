@@ -326,6 +326,11 @@ struct belay_stats {
         /* Most bytes of copies at one time: in the copy buffer (option `copy_buffer`), and in the
          * gather buffers, up to 8 MiB, which everything goes through on its way to the pool. */
         uint64_t last_copy_peak;
+        /* The second pool (option `copy`). */
+        uint64_t copy_version; /* newest version that it has complete                       */
+        uint64_t copy_taken, copy_failed; /* versions, by this process                      */
+        uint64_t copy_written; /* bytes, metadata included …                                */
+        uint64_t copy_data;    /* … of which region data                                    */
 };
 int belay_stats(struct belay *b, struct belay_stats *out); /* One thread at a time. */
 

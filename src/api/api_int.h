@@ -62,7 +62,7 @@ struct belay {
         struct options options;
         struct budget budget;
         struct probe probes[PROBE_COUNT];
-        struct pool *pool;
+        struct levels levels;
         struct regions regions;
         struct engine *engine;
         struct match match;
@@ -74,6 +74,11 @@ struct belay {
         uint64_t restarts;
         struct triggers triggers;
 };
+
+/* sized.c: a struct that begins with its size, to the program and from it. -EINVAL with text if the
+ * program did not set the size, or to less than `least`. */
+int sized_give(void *to, const void *from, size_t bytes, const char *call);
+int sized_take(void *to, const void *from, size_t bytes, size_t least, const char *call);
 
 /* trigger.c. None of these fails, and none changes this thread's error. */
 void triggers_open(struct belay *b);

@@ -16,8 +16,10 @@ int call_end(struct belay *b, int rc)
 {
         if (rc < 0)
                 err_show();
-        if (b)
+        if (b) {
                 engine_messages(b->engine);
+                levels_messages(&b->levels);
+        }
         return rc;
 }
 
@@ -27,10 +29,11 @@ void *call_end_pointer(struct belay *b, void *p)
         return p;
 }
 
-static int open_pool(struct belay *b)
+static int open_levels(struct belay *b)
 {
         const uint64_t *n = b->options.number;
-        struct pool_options o = {
+        struct level_options o = {.copy = b->options.copy, .events = b->options.events};
+        o.pool = (struct pool_options){
                 .path = b->options.pool,
                 .media = n[OPT_MEDIA],
                 .io = n[OPT_IO],
@@ -45,7 +48,7 @@ static int open_pool(struct belay *b)
                 .probes = b->probes,
                 .budget = &b->budget,
         };
-        return pool_open(&o, &b->pool);
+        return levels_open(&b->levels, &o);
 }
 
 static int open_engine(struct belay *b)
@@ -68,7 +71,7 @@ static int open_engine(struct belay *b)
                 .probes = b->probes,
                 .budget = &b->budget,
         };
-        return engine_new(&o, b->pool, &b->regions, &b->engine);
+        return engine_new(&o, &b->levels, &b->regions, &b->engine);
 }
 
 static int open_context(const struct belay_config *config, struct belay **out)
@@ -90,13 +93,13 @@ static int open_context(const struct belay_config *config, struct belay **out)
         if (rc == 0)
                 rc = probe_check(b->options.mask, b->probes);
         if (rc == 0)
-                rc = open_pool(b);
+                rc = open_levels(b);
         if (rc == 0)
                 rc = open_engine(b);
         if (rc) {
                 struct err_kept kept;
                 err_keep(&kept);
-                (void)pool_close(&b->pool);
+                (void)levels_close(&b->levels);
                 (void)err_give_back(&kept);
                 plat->release(b);
                 return rc;
@@ -124,7 +127,7 @@ static int close_context(struct belay **b)
         engine_delete(&(*b)->engine);
         regions_clear(&(*b)->regions);
         lazy_end(&(*b)->lazy[(*b)->lazy_now]);
-        int rc = pool_close(&(*b)->pool);
+        int rc = levels_close(&(*b)->levels);
         plat->release(*b);
         *b = NULL;
         return rc;
@@ -152,7 +155,7 @@ static int check_begin(struct belay *b)
         if (rc == 0)
                 rc = engine_whole(b->engine);
         if (rc == 0)
-                rc = lazy_await(&b->lazy[b->lazy_now], b->pool);
+                rc = lazy_await(&b->lazy[b->lazy_now], b->levels.pool);
         return rc;
 }
 
@@ -245,18 +248,14 @@ int belay_wait(struct belay *b, uint64_t version, uint64_t timeout_ms)
 int belay_status(struct belay *b, uint64_t version, struct belay_status *out)
 {
         int rc = context_check(b);
-        if (rc == 0 && (!out || out->size != sizeof(*out)))
-                rc = err_set(-EINVAL, "belay_status: size is not that of this library's status");
         if (rc)
                 return call_end(NULL, rc);
         struct version_status s;
         engine_status(b->engine, version, &s);
-        *out = (struct belay_status){.size = sizeof(*out),
-                                     .version = s.version,
-                                     .state = (enum belay_state)s.state,
-                                     .code = s.code};
-        snprintf(out->text, sizeof(out->text), "%s", s.text);
-        return 0;
+        struct belay_status mine = {
+                .version = s.version, .state = (enum belay_state)s.state, .code = s.code};
+        snprintf(mine.text, sizeof(mine.text), "%s", s.text);
+        return call_end(NULL, sized_give(out, &mine, sizeof(mine), "belay_status"));
 }
 
 uint64_t belay_version(const struct belay *b)
@@ -279,7 +278,7 @@ static void take_over_lazy(struct belay *b)
 static int make_lazy_room(struct belay *b, const struct restore_request *q)
 {
         struct lazy *before = &b->lazy[b->lazy_now];
-        uint32_t tries = q->version ? 1 : pool_version_count(b->pool);
+        uint32_t tries = q->version ? 1 : pool_version_count(b->levels.pool);
         uint32_t count = before->count + tries * b->regions.count;
         if (q->how == RESTART_EAGER && before->count == 0)
                 return 0;
@@ -292,10 +291,10 @@ static int restore(struct belay *b, struct restore_request *q)
         struct lazy *before = &b->lazy[b->lazy_now];
         bool touched = false;
         q->lazy = &b->lazy[1 - b->lazy_now];
-        bool verify = lazy_stop(before, b->pool);
+        bool verify = lazy_stop(before, b->levels.pool);
         int rc = make_lazy_room(b, q);
         if (rc == 0)
-                rc = restore_version(b->pool, &b->regions, q, &b->match, &touched);
+                rc = restore_version(&b->levels, &b->regions, q, &b->match, &touched);
         struct err_kept kept;
         err_keep(&kept);
         if (touched) {
@@ -358,16 +357,12 @@ int belay_restart(struct belay *b)
 int belay_restart_report(struct belay *b, struct belay_report *out)
 {
         int rc = context_check(b);
-        if (rc == 0 && (!out || out->size != sizeof(*out)))
-                rc = err_set(-EINVAL,
-                             "belay_restart_report: size is not that of this library's report");
         if (rc == 0 && !b->matched)
                 rc = err_set(-ENOENT, "no restart has compared a version with the regions yet");
         if (rc)
                 return call_end(b, rc);
         const struct match *m = &b->match;
-        *out = (struct belay_report){
-                .size = sizeof(*out),
+        struct belay_report mine = {
                 .version = m->version,
                 .restored = m->restored,
                 .missing = m->missing,
@@ -377,7 +372,7 @@ int belay_restart_report(struct belay *b, struct belay_report *out)
                 .unexpected_names = (const char *const *)m->names[MATCH_UNEXPECTED],
                 .different_names = (const char *const *)m->names[MATCH_DIFFERENT],
         };
-        return 0;
+        return call_end(b, sized_give(out, &mine, sizeof(mine), "belay_restart_report"));
 }
 
 void context_stats(struct belay *b, struct belay_stats *out)
@@ -387,7 +382,9 @@ void context_stats(struct belay *b, struct belay_stats *out)
         uint64_t published;
         uint64_t failed;
         uint64_t total;
+        struct level_facts copy;
         engine_pool_info(b->engine, &info);
+        levels_facts(&b->levels, "copy", &copy);
         engine_stats(b->engine, &last, &published, &failed, &total);
         *out = (struct belay_stats){
                 .size = sizeof(*out),
@@ -429,19 +426,23 @@ void context_stats(struct belay *b, struct belay_stats *out)
                 .last_compared = last.compared_regions,
                 .last_predicted_ns = last.predicted_ns,
                 .last_full_ns = last.predicted_full_ns,
+                .copy_version = copy.newest,
+                .copy_taken = copy.taken,
+                .copy_failed = copy.failed,
+                .copy_written = copy.written_bytes,
+                .copy_data = copy.data_bytes,
         };
 }
 
 int belay_stats(struct belay *b, struct belay_stats *out)
 {
         int rc = context_check(b);
-        if (rc == 0 && (!out || out->size != sizeof(*out)))
-                rc = err_set(-EINVAL, "belay_stats: size is not that of this library's statistics");
         if (rc)
                 return call_end(b, rc);
+        struct belay_stats mine;
         triggers_note_outcome(b);
-        context_stats(b, out);
-        return call_end(b, 0);
+        context_stats(b, &mine);
+        return call_end(b, sized_give(out, &mine, sizeof(mine), "belay_stats"));
 }
 
 const char *belay_error(void)

@@ -163,7 +163,7 @@ static bool is_volatile(const struct region *r)
  * taken from it, unless it is to be mapped unseen. */
 static int choose_version(bool verify, const struct version **out)
 {
-        int rc = restore_choose(context->pool, verify, out);
+        int rc = restore_choose(&context->levels, verify, out);
         if (rc != BELAY_E_DATA)
                 return rc;
         if (context->options.number[OPT_DAMAGED] == DAMAGED_DROP) {
@@ -177,7 +177,7 @@ static int choose_version(bool verify, const struct version **out)
 static int choose_verified(const struct version **out)
 {
         bool unseen = context->options.number[OPT_RESTART] == RESTART_LAZY &&
-                      pool_is_mapped(context->pool);
+                      pool_is_mapped(context->levels.pool);
         int rc = choose_version(!unseen && !verified, out);
         verified = verified || rc == 0;
         return rc;
@@ -215,7 +215,7 @@ static int bring_back(const char *name)
                 r = engine_release(context->engine, r);
                 rc = choose_verified(&version);
                 if (rc == 0)
-                        rc = restore_region(context->pool, version, r, &q);
+                        rc = restore_region(&context->levels, version, r, &q);
                 second = engine_watch(context->engine, r);
         }
         engine_resume(context->engine);
@@ -225,8 +225,8 @@ static int bring_back(const char *name)
 /* With the option replace the version before is given up first: nothing can be carried over. */
 static int check_replace(const struct region *only)
 {
-        uint32_t count = pool_version_count(context->pool);
-        const struct version *v = count ? pool_version(context->pool, count - 1) : NULL;
+        uint32_t count = pool_version_count(context->levels.pool);
+        const struct version *v = count ? pool_version(context->levels.pool, count - 1) : NULL;
         if (only)
                 return err_set(-EOPNOTSUPP,
                                "variable '%s' cannot be checkpointed alone: with the option "

@@ -68,19 +68,23 @@ static int translate_boxes(const struct belay_desc *in, struct region_desc *out)
         return 0;
 }
 
-int registry_describe(const struct belay *b, const struct belay_desc *in, struct region_desc *out)
+int registry_describe(const struct belay *b, const struct belay_desc *given,
+                      struct region_desc *out)
 {
-        int rc = check_name(b, in ? in->name : NULL);
+        struct belay_desc desc;
+        const struct belay_desc *in = &desc;
+        int rc = check_name(b, given ? given->name : NULL);
         if (rc == 0)
-                rc = name_check(in->name);
+                rc = name_check(given->name);
+        if (rc == 0)
+                rc = sized_take(&desc, given, sizeof(desc),
+                                offsetof(struct belay_desc, global_ndims), given->name);
         if (rc)
                 return rc;
-        if (in->size != sizeof(*in) ||
-            in->flags & ~(BELAY_GLOBAL | BELAY_UNTRACKED | BELAY_CHUNK) || in->reserved)
-                return err_set(
-                        -EINVAL,
-                        "region '%s': size, flags or reserved are not as this library knows them",
-                        in->name);
+        if (in->flags & ~(BELAY_GLOBAL | BELAY_UNTRACKED | BELAY_CHUNK) || in->reserved)
+                return err_set(-EINVAL,
+                               "region '%s': flags or reserved are not as this library knows them",
+                               in->name);
         if (in->ndims < 1 || in->ndims > BELAY_MAX_DIMS)
                 return err_set(-EINVAL, "region '%s': %u dimensions; it must be 1 to %d", in->name,
                                in->ndims, BELAY_MAX_DIMS);
@@ -252,8 +256,8 @@ static int find_stored(struct belay *b, const char *name, const struct region_de
                 return rc;
         engine_idle(b->engine);
         engine_resume(b->engine); /* it does not change the list of versions */
-        for (uint32_t i = pool_version_count(b->pool); i > 0; i--) {
-                const struct version *v = pool_version(b->pool, i - 1);
+        for (uint32_t i = pool_version_count(b->levels.pool); i > 0; i--) {
+                const struct version *v = pool_version(b->levels.pool, i - 1);
                 if (!version_usable(v))
                         continue;
                 int64_t at = version_find(v, name);
@@ -270,24 +274,20 @@ static int find_stored(struct belay *b, const char *name, const struct region_de
 static int stored(struct belay *b, const char *name, struct belay_desc *out)
 {
         const struct region_desc *d;
-        if (!out || out->size != sizeof(*out))
-                return err_set(-EINVAL,
-                               "belay_stored: size is not that of this library's description");
         int rc = find_stored(b, name, &d);
         if (rc)
                 return rc;
-        *out = (struct belay_desc){.size = sizeof(*out),
-                                   .type = d->type,
-                                   .element_bytes = d->element_bytes,
-                                   .ndims = d->ndims,
-                                   .block_bytes = d->block_bytes,
-                                   .flags = d->box_count ? BELAY_GLOBAL : 0,
-                                   .global_ndims = d->global_ndims,
-                                   .box_count = d->box_count};
-        memcpy(out->dims, d->dims, sizeof(out->dims));
-        memcpy(out->global_dims, d->global_dims, sizeof(out->global_dims));
-        memcpy(out->global_start, d->box.start, sizeof(out->global_start));
-        return 0;
+        struct belay_desc mine = {.type = d->type,
+                                  .element_bytes = d->element_bytes,
+                                  .ndims = d->ndims,
+                                  .block_bytes = d->block_bytes,
+                                  .flags = d->box_count ? BELAY_GLOBAL : 0,
+                                  .global_ndims = d->global_ndims,
+                                  .box_count = d->box_count};
+        memcpy(mine.dims, d->dims, sizeof(mine.dims));
+        memcpy(mine.global_dims, d->global_dims, sizeof(mine.global_dims));
+        memcpy(mine.global_start, d->box.start, sizeof(mine.global_start));
+        return sized_give(out, &mine, sizeof(mine), "belay_stored");
 }
 
 static int stored_boxes(struct belay *b, const char *name, struct belay_box *out, uint32_t room)

@@ -31,7 +31,8 @@ static const struct {
         FIELD(last_faults),       FIELD(last_scanned),       FIELD(last_copied),
         FIELD(last_copy_peak),    FIELD(last_compared),      FIELD(last_predicted_ns),
         FIELD(last_full_ns),      FIELD(last_early),         FIELD(last_early_missed),
-        FIELD(last_zeros),
+        FIELD(last_zeros),        FIELD(copy_version),       FIELD(copy_taken),
+        FIELD(copy_failed),       FIELD(copy_written),       FIELD(copy_data),
 };
 /* size and version are no fields; a new field of belay_stats must be added above. */
 _Static_assert(sizeof(struct belay_stats) == sizeof(size_t) + (ARRAY_LEN(fields) + 1) * 8,

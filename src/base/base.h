@@ -255,6 +255,7 @@ const char *similar_word(const char *word, const char *const *words, size_t coun
 
 enum option_id {
         OPT_POOL,
+        OPT_COPY,
         OPT_MEDIA,
         OPT_VERSIONS,
         OPT_REPLACE,
@@ -289,6 +290,7 @@ enum option_id {
         OPT_OVERHEAD,
         OPT_SIGNAL,
         OPT_REQUESTS,
+        OPT_EVENTS,
         OPT_STATS_FILE,
         OPT_COUNT
 };
@@ -305,11 +307,14 @@ enum { POLICY_SYNC, POLICY_ASYNC, POLICY_ADAPTIVE };
 enum { PRECOPY_OFF, PRECOPY_IMMEDIATE, PRECOPY_DELAYED, PRECOPY_PREDICTED };
 
 #define OPTION_TEXT_BYTES 4096
+#define OPTION_PORT_BYTES 104 /* what the name of a socket has room for */
 struct options {
         uint64_t number[OPT_COUNT];   /* sizes, counts, ns, 1e-9 percent, the index of a word */
         char pool[OPTION_TEXT_BYTES]; /* OPT_POOL                                         */
+        char copy[OPTION_TEXT_BYTES]; /* OPT_COPY                                         */
         char stats_file[OPTION_TEXT_BYTES]; /* OPT_STATS_FILE                                   */
         char mask[256];                     /* OPT_PROBE_MASK                                   */
+        char events[OPTION_PORT_BYTES];     /* OPT_EVENTS                                       */
         uint8_t source[OPT_COUNT];          /* enum option_source of the value in force         */
 };
 /* "90", "0.5s", "3ms", "15m", "2h", "20d": 0, -EINVAL or -ERANGE. */

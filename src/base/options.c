@@ -24,6 +24,9 @@ struct option {
 static const struct option table[OPT_COUNT] = {
         [OPT_POOL] = {"pool", KIND_TEXT, "belay.pool", NULL, 1, OPTION_TEXT_BYTES - 1,
                       "path of the pool file"},
+        [OPT_COPY] = {"copy", KIND_TEXT, "", NULL, 0, OPTION_TEXT_BYTES - 1,
+                      "directory, on another file system, in which a second pool is kept up with "
+                      "every published version; empty: none"},
         [OPT_MEDIA] =
                 {"media", KIND_WORD, "auto", "auto|file|mapped", 0, 0,
                  "how the pool is written: file (direct I/O), mapped (stores), or auto: mapped "
@@ -110,6 +113,9 @@ static const struct option table[OPT_COUNT] = {
                         0, "signal that asks for a checkpoint"},
         [OPT_REQUESTS] = {"requests", KIND_WORD, "yes", "no|yes", 0, 0,
                           "listen to `belay checkpoint`"},
+        [OPT_EVENTS] = {"events", KIND_TEXT, "", NULL, 0, OPTION_PORT_BYTES - 1,
+                        "name of a port at which a helper process is told of versions that were "
+                        "published or failed; empty: nobody is told"},
         [OPT_STATS_FILE] = {"stats_file", KIND_TEXT, "", NULL, 0, OPTION_TEXT_BYTES - 1,
                             "file that gets one line of JSON per checkpoint; empty: none"},
 };
@@ -130,9 +136,26 @@ static char lower(char c)
         return (char)(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
 }
 
+/* Where in struct options the text of an option is. */
+static size_t text_at(enum option_id id)
+{
+        switch (id) {
+        case OPT_POOL:
+                return offsetof(struct options, pool);
+        case OPT_COPY:
+                return offsetof(struct options, copy);
+        case OPT_EVENTS:
+                return offsetof(struct options, events);
+        case OPT_STATS_FILE:
+                return offsetof(struct options, stats_file);
+        default:
+                return offsetof(struct options, mask);
+        }
+}
+
 static const char *text_of(const struct options *o, enum option_id id)
 {
-        return id == OPT_POOL ? o->pool : id == OPT_STATS_FILE ? o->stats_file : o->mask;
+        return (const char *)o + text_at(id);
 }
 
 static int unknown_key(const char *key, const char *origin)
@@ -311,9 +334,7 @@ static int set_value(struct options *o, enum option_id id, const char *value, co
         uint64_t n = 0;
         switch (opt->kind) {
         case KIND_TEXT: {
-                char *field = id == OPT_POOL         ? o->pool
-                              : id == OPT_STATS_FILE ? o->stats_file
-                                                     : o->mask;
+                char *field = (char *)o + text_at(id);
                 size_t length = strlen(value);
                 if (length < opt->low || length > opt->high)
                         return bad_value(opt, value, origin);

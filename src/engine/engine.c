@@ -135,7 +135,7 @@ static void introduce(struct engine *e)
         e->carry.budget = e->options.budget;
 }
 
-int engine_new(const struct engine_options *o, struct pool *pool, struct regions *regions,
+int engine_new(const struct engine_options *o, struct levels *levels, struct regions *regions,
                struct engine **out)
 {
         if (o->diff == DIFF_PAGES && o->tracker == TRACKER_HASH)
@@ -146,7 +146,8 @@ int engine_new(const struct engine_options *o, struct pool *pool, struct regions
                 return -ENOMEM;
         e->options = *o;
         e->options.probes = NULL;
-        e->pool = pool;
+        e->levels = levels;
+        e->pool = levels->pool;
         e->regions = regions;
         regions->note_bytes = sizeof(struct region_notes);
         introduce(e);
@@ -159,8 +160,8 @@ int engine_new(const struct engine_options *o, struct pool *pool, struct regions
                 engine_delete(&e);
                 return rc;
         }
-        pool_info(pool, &e->outcome.info);
-        outcome_list_versions(&e->outcome, pool);
+        pool_info(e->pool, &e->outcome.info);
+        outcome_list_versions(&e->outcome, e->pool);
         *out = e;
         return 0;
 }

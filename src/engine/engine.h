@@ -7,8 +7,8 @@
 #ifndef BELAY_ENGINE_H
 #define BELAY_ENGINE_H
 
+#include "level/level.h"
 #include "mem/mem.h"
-#include "store/store.h"
 
 struct engine;
 
@@ -25,8 +25,8 @@ struct engine_options {
         const struct probe *probes; /* borrowed until engine_new returns */
         struct budget *budget;      /* borrowed until engine_delete      */
 };
-/* pool and regions are borrowed until engine_delete. */
-int engine_new(const struct engine_options *o, struct pool *pool, struct regions *regions,
+/* levels and regions are borrowed until engine_delete. */
+int engine_new(const struct engine_options *o, struct levels *levels, struct regions *regions,
                struct engine **out);
 /* Waits for the commit in progress first. */
 void engine_delete(struct engine **e);

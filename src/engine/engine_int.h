@@ -11,7 +11,8 @@
 
 struct engine {
         struct engine_options options;
-        struct pool *pool;
+        struct levels *levels;
+        struct pool *pool; /* the first of them, which the flusher writes */
         struct regions *regions;
         struct tracker tracker;
         struct workers workers;

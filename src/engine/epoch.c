@@ -99,6 +99,7 @@ static int seal(struct engine *e)
         int rc = draft_publish(&c->draft, &c->epoch.result);
         if (rc)
                 return rc;
+        levels_published(e->levels, c->epoch.result.version);
         carry_published(&e->carry);
         epoch_forget_captured(e, true);
         cost_learn(&e->cost, c);
@@ -158,8 +159,10 @@ void epoch_end(struct engine *e, int rc)
         struct pool_info info;
         pool_info(e->pool, &info);
         /* Before it is visible: who waited for the version finds the message. */
-        if (rc)
+        if (rc) {
                 log_emit(BELAY_LOG_ERROR, "%s", err_text());
+                levels_failed(e->levels, o->last.version, rc);
+        }
         workers_lock(&e->workers);
         outcome_list_versions(o, e->pool);
         if (rc || c->part.last)

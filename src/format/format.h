@@ -210,4 +210,18 @@ struct hash128 leaf_encode(uint8_t *out, const struct region_desc *d, uint64_t l
 int leaf_decode(const uint8_t *in, const struct region_desc *d, uint64_t leaf, uint64_t pool_bytes,
                 struct hash128 checksum, struct leaf_entry *entries);
 
+/* ---- events ----------------------------------------------------------------------------------- */
+
+/* A datagram to a helper process on the same machine (option events). */
+#define EVENT_MAGIC UINT64_C(0x31544e5645594c42) /* "BLYEVNT1" */
+enum event_kind { EVENT_PUBLISHED = 1, EVENT_FAILED, EVENT_CLOSED };
+struct event_message {
+        uint64_t magic;
+        uint32_t kind;
+        int32_t code;     /* of a failure                        */
+        uint64_t version; /* 0 with EVENT_CLOSED, and if it failed before it was frozen */
+        uint64_t time_ns; /* since 1970 UTC                      */
+        char pool[256];   /* its path as the program knows it, the end of a long one */
+};
+
 #endif

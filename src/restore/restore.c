@@ -2,8 +2,8 @@
  *
  * Order of business for one candidate: does it fit the regions (nothing touched); optionally, is
  * every block intact (nothing touched); then resize where allowed, and place block by block, each
- * verified. A candidate that turns out to be damaged is marked so, and the next older one is tried.
- */
+ * verified; a damaged block is fetched from another level. A candidate that turns out to be damaged
+ * is marked so, and the same version is tried in the next level, then the next older one. */
 #include "restore/restore_int.h"
 #include <errno.h>
 
@@ -11,12 +11,23 @@ struct old_dims {
         uint64_t dims[BELAY_MAX_DIMS];
 };
 
-static int verify(struct pool *pool, const struct version *v, const struct regions *regions)
+/* What one attempt works on. */
+struct attempt {
+        struct levels *levels;
+        struct placed at;
+        struct regions *regions;
+        const struct restore_request *q;
+        struct match *match;
+        bool *touched;
+};
+
+static int verify(struct attempt *a)
 {
+        const struct version *v = a->at.version;
         for (uint32_t i = 0; i < v->region_count; i++) {
-                if (!region_find(regions, v->regions[i]->desc.name))
+                if (!region_find(a->regions, v->regions[i]->desc.name))
                         continue;
-                int rc = pool_read_region(pool, v, i, NULL, NULL, NULL);
+                int rc = levels_read_region(a->levels, &a->at, i, NULL);
                 if (rc)
                         return rc;
         }
@@ -71,41 +82,59 @@ static int resize_all(const struct version *v, struct regions *regions)
 }
 
 /* Memory that the library mapped itself can be the pool's; the program's own has to be written. */
-static int place_region(struct pool *pool, const struct version *v, uint32_t i, struct region *r,
-                        const struct restore_request *q)
+static int place_region(struct attempt *a, uint32_t i, struct region *r)
 {
-        if (q->how == RESTART_EAGER || !r->owned || !pool_is_mapped(pool) ||
-            v->regions[i]->desc.bytes == 0)
-                return pool_read_region(pool, v, i, r->ptr, NULL, NULL);
+        const struct version *v = a->at.version;
+        struct pool *pool = a->levels->pool;
+        if (a->q->how == RESTART_EAGER || !r->owned || a->at.level != a->levels->list[0] ||
+            !pool_is_mapped(pool) || v->regions[i]->desc.bytes == 0)
+                return levels_read_region(a->levels, &a->at, i, r->ptr);
         r->lazy = true;
-        return lazy_place(q->lazy, pool, v, i, r->ptr);
+        return lazy_place(a->q->lazy, pool, v, i, r->ptr);
 }
 
-static int place(struct pool *pool, const struct version *v, const struct regions *regions,
-                 const struct restore_request *q, bool *touched)
+static int place(struct attempt *a)
 {
+        const struct version *v = a->at.version;
         for (uint32_t i = 0; i < v->region_count; i++) {
-                struct region *r = region_find(regions, v->regions[i]->desc.name);
+                struct region *r = region_find(a->regions, v->regions[i]->desc.name);
                 if (!r)
                         continue;
-                *touched = true;
-                int rc = place_region(pool, v, i, r, q);
+                *a->touched = true;
+                int rc = place_region(a, i, r);
                 if (rc)
                         return rc;
         }
         return 0;
 }
 
-static int restore_one(struct pool *pool, const struct version *v, struct regions *regions,
-                       const struct restore_request *q, struct match *match, bool *touched)
+static void mark_damaged(struct attempt *a, const char *text)
 {
-        int rc = match_version(v, regions, q->flags, match);
-        if (rc == 0 && q->verify_first)
-                rc = verify(pool, v, regions);
-        if (rc == 0 && (q->flags & BELAY_RESIZE))
-                rc = resize_all(v, regions);
+        a->at.level->ops->mark_damaged(a->at.level, a->at.version, text);
+}
+
+static void say_where_from(const struct attempt *a)
+{
+        if (a->at.level != a->levels->list[0])
+                log_emit(BELAY_LOG_WARN,
+                         "version %llu was restored from the %s: the pool does not have it intact",
+                         (unsigned long long)a->at.version->number, a->at.level->ops->name);
+}
+
+static int restore_one(struct attempt *a)
+{
+        const struct version *v = a->at.version;
+        int rc = match_version(v, a->regions, a->q->flags, a->match);
+        if (rc == 0 && a->q->verify_first)
+                rc = verify(a);
+        if (rc == 0 && (a->q->flags & BELAY_RESIZE))
+                rc = resize_all(v, a->regions);
         if (rc == 0)
-                rc = place(pool, v, regions, q, touched);
+                rc = place(a);
+        if (rc == 0)
+                say_where_from(a);
+        else if (rc == BELAY_E_DATA)
+                mark_damaged(a, err_text());
         return rc;
 }
 
@@ -120,23 +149,38 @@ static int give_up(bool touched, uint64_t asked)
         return err_wrap(BELAY_E_DATA, "no version is intact, %s", state);
 }
 
-static int restore_asked(struct pool *pool, struct regions *regions,
-                         const struct restore_request *q, struct match *match, bool *touched)
+/* The version in the level it was found in, then in those behind it. BELAY_E_DATA if none has it
+ * intact. */
+static int restore_anywhere(struct attempt *a)
 {
-        struct version *v = pool_find_version(pool, q->version);
-        if (!v)
+        int rc;
+        do {
+                const struct version *v = a->at.version;
+                if (version_usable(v) || (a->q->version && !v->unreadable)) {
+                        rc = restore_one(a);
+                } else {
+                        rc = err_set(BELAY_E_DATA, "version %llu is damaged: %s",
+                                     (unsigned long long)v->number, v->damage);
+                        if (!a->q->version)
+                                log_emit(BELAY_LOG_WARN, "%s", err_text());
+                }
+        } while (rc == BELAY_E_DATA && levels_next(a->levels, &a->at));
+        return rc;
+}
+
+static int restore_asked(struct attempt *a)
+{
+        uint64_t number = a->q->version;
+        if (!levels_find(a->levels, number, &a->at))
                 return err_set(-ENOENT, "the pool has no version %llu",
-                               (unsigned long long)q->version);
-        if (v->unreadable)
-                return err_set(BELAY_E_DATA, "version %llu is damaged: %s",
-                               (unsigned long long)v->number, v->damage);
-        int rc = restore_one(pool, v, regions, q, match, touched);
+                               (unsigned long long)number);
+        bool unreadable = a->at.version->unreadable;
+        int rc = restore_anywhere(a);
         if (rc == 0)
                 return 1;
         if (rc != BELAY_E_DATA)
-                return *touched ? give_up(true, q->version) : rc;
-        pool_mark_damaged(pool, v, err_text());
-        return give_up(*touched, q->version);
+                return *a->touched ? give_up(true, number) : rc;
+        return unreadable ? rc : give_up(*a->touched, number);
 }
 
 /* No version: none yet, or one that was given up or was listed by a damaged superblock. */
@@ -159,62 +203,92 @@ static int nothing(const struct pool *pool)
                        (unsigned long long)lost);
 }
 
-int restore_version(struct pool *pool, struct regions *regions, const struct restore_request *q,
-                    struct match *match, bool *touched)
+static int restore_newest(struct attempt *a)
 {
-        match_clear(match);
-        *touched = false;
-        if (q->version)
-                return restore_asked(pool, regions, q, match, touched);
-        for (uint32_t i = pool_version_count(pool); i > 0; i--) {
-                struct version *v = pool_version(pool, i - 1);
-                if (!version_usable(v)) {
-                        (void)err_set(BELAY_E_DATA, "version %llu is damaged: %s",
-                                      (unsigned long long)v->number, v->damage);
-                        log_emit(BELAY_LOG_WARN, "%s", err_text());
-                        continue;
-                }
-                int rc = restore_one(pool, v, regions, q, match, touched);
+        bool any = false;
+        for (uint64_t below = 0; levels_newest(a->levels, below, &a->at);) {
+                any = true;
+                below = a->at.version->number;
+                int rc = restore_anywhere(a);
                 if (rc == 0)
                         return 1;
                 /* A version that was passed over as damaged must not hide behind the misfit of an
                  * older one once memory has been touched. */
                 if (rc != BELAY_E_DATA)
-                        return *touched ? give_up(true, 0) : rc;
-                pool_mark_damaged(pool, v, err_text());
+                        return *a->touched ? give_up(true, 0) : rc;
         }
-        return pool_version_count(pool) ? give_up(*touched, 0) : nothing(pool);
+        return any ? give_up(*a->touched, 0) : nothing(a->levels->pool);
 }
 
-static int verify_all(struct pool *pool, const struct version *v)
+int restore_version(struct levels *levels, struct regions *regions,
+                    const struct restore_request *q, struct match *match, bool *touched)
 {
-        int rc = 0;
-        for (uint32_t i = 0; rc == 0 && i < v->region_count; i++)
-                rc = pool_read_region(pool, v, i, NULL, NULL, NULL);
+        struct attempt a = {.levels = levels,
+                            .regions = regions,
+                            .q = q,
+                            .match = match,
+                            .touched = touched};
+        match_clear(match);
+        *touched = false;
+        levels_begin_reading(levels);
+        int rc = q->version ? restore_asked(&a) : restore_newest(&a);
+        levels_end_reading(levels);
         return rc;
 }
 
-int restore_choose(struct pool *pool, bool verify, const struct version **out)
+static int check_all(struct levels *levels, const struct placed *at)
 {
-        *out = NULL;
-        for (uint32_t i = pool_version_count(pool); i > 0; i--) {
-                struct version *v = pool_version(pool, i - 1);
-                if (!version_usable(v)) {
-                        (void)err_set(BELAY_E_DATA, "version %llu is damaged: %s",
-                                      (unsigned long long)v->number, v->damage);
-                        continue;
-                }
-                int rc = verify ? verify_all(pool, v) : 0;
-                if (rc == 0)
-                        *out = v;
-                if (rc != BELAY_E_DATA)
-                        return rc;
-                pool_mark_damaged(pool, v, err_text()); /* which logs it */
-        }
-        return pool_version_count(pool) ? give_up(false, 0) : nothing(pool);
+        int rc = 0;
+        for (uint32_t i = 0; rc == 0 && i < at->version->region_count; i++)
+                rc = levels_read_region(levels, at, i, NULL);
+        return rc;
 }
 
-int restore_region(struct pool *pool, const struct version *v, struct region *r,
+/* The version in the first level that has it intact. */
+static int choose_place(struct levels *levels, bool check, struct placed *at)
+{
+        int rc;
+        do {
+                rc = !version_usable(at->version)
+                             ? err_set(BELAY_E_DATA, "version %llu is damaged: %s",
+                                       (unsigned long long)at->version->number,
+                                       at->version->damage)
+                     : check ? check_all(levels, at)
+                             : 0;
+                if (rc == BELAY_E_DATA && version_usable(at->version))
+                        at->level->ops->mark_damaged(at->level, at->version, err_text());
+        } while (rc == BELAY_E_DATA && levels_next(levels, at));
+        return rc;
+}
+
+static int choose(struct levels *levels, bool check, const struct version **out)
+{
+        struct placed at;
+        bool any = false;
+        for (uint64_t below = 0; levels_newest(levels, below, &at);) {
+                any = true;
+                below = at.version->number;
+                int rc = choose_place(levels, check, &at);
+                if (rc == 0 && at.level != levels->list[0])
+                        rc = levels_bring_back(levels, &at);
+                if (rc == 0)
+                        *out = at.version;
+                if (rc != BELAY_E_DATA)
+                        return rc;
+        }
+        return any ? give_up(false, 0) : nothing(levels->pool);
+}
+
+int restore_choose(struct levels *levels, bool check, const struct version **out)
+{
+        *out = NULL;
+        levels_begin_reading(levels);
+        int rc = choose(levels, check, out);
+        levels_end_reading(levels);
+        return rc;
+}
+
+int restore_region(struct levels *levels, const struct version *v, struct region *r,
                    const struct restore_request *request)
 {
         int64_t at = v ? version_find(v, r->desc.name) : -1;
@@ -229,6 +303,11 @@ int restore_region(struct pool *pool, const struct version *v, struct region *r,
                                (unsigned long long)v->number, r->desc.name,
                                (unsigned long long)stored->bytes,
                                (unsigned long long)r->desc.bytes);
-        int rc = place_region(pool, v, (uint32_t)at, r, request);
+        struct attempt a = {.levels = levels,
+                            .at = {levels->list[0], pool_find_version(levels->pool, v->number)},
+                            .q = request};
+        levels_begin_reading(levels);
+        int rc = place_region(&a, (uint32_t)at, r);
+        levels_end_reading(levels);
         return rc ? rc : 1;
 }

@@ -3,8 +3,8 @@
 #ifndef BELAY_RESTORE_H
 #define BELAY_RESTORE_H
 
+#include "level/level.h"
 #include "mem/mem.h"
-#include "store/store.h"
 
 /* How a version and the registered regions compare. The names are kept for the user's report. */
 struct match {
@@ -62,16 +62,17 @@ struct restore_request {
         uint64_t how;      /* RESTART_…                           */
         struct lazy *lazy; /* empty; for regions that are laid over the pool */
 };
-/* One region after the other, all from one version: the newest that is intact. *out is NULL if the
- * pool has none yet; BELAY_E_DATA if it has had some, and none is intact. */
-int restore_choose(struct pool *pool, bool verify, const struct version **out);
+/* One region after the other, all from one version of the pool: the newest that is intact. If only
+ * another level has that intact, it is brought back to the pool first, under a new number. *out is
+ * NULL if there is none yet; BELAY_E_DATA if there have been some, and none is intact. */
+int restore_choose(struct levels *levels, bool verify, const struct version **out);
 /* 1, or 0 if the version does not have the region. BELAY_E_MISMATCH if its shape is another. */
-int restore_region(struct pool *pool, const struct version *v, struct region *r,
+int restore_region(struct levels *levels, const struct version *v, struct region *r,
                    const struct restore_request *request);
-/* 1: restored, *match->version says which; 0: the pool has no version. *touched: the content of
+/* 1: restored, *match->version says which; 0: no level has a version. *touched: the content of
  * regions may be another now, whatever is returned. That is never so unless 1 or BELAY_E_DATA is.
  */
-int restore_version(struct pool *pool, struct regions *regions,
+int restore_version(struct levels *levels, struct regions *regions,
                     const struct restore_request *request, struct match *match, bool *touched);
 
 #endif

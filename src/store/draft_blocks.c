@@ -3,7 +3,8 @@
 #include "store/store_int.h"
 #include <errno.h>
 
-/* The entry of an earlier version for this block, if that block has the same place and length. */
+/* The entry of an earlier version for this block, if that block has the same place and length, and
+ * is not known to be damaged. */
 static const struct leaf_entry *old_entry(const struct draft *d, uint32_t region, uint64_t block)
 {
         const struct stored_region *old = d->regions[region].old;
@@ -11,7 +12,8 @@ static const struct leaf_entry *old_entry(const struct draft *d, uint32_t region
         if (!old || block >= region_blocks(&old->desc) ||
             block_length(&old->desc, block) != block_length(desc, block))
                 return NULL;
-        return &old->leaves[block / LEAF_ENTRIES]->entries[block % LEAF_ENTRIES];
+        const struct leaf_entry *e = &old->leaves[block / LEAF_ENTRIES]->entries[block % LEAF_ENTRIES];
+        return pool_avoids(d->p, e->offset) ? NULL : e;
 }
 
 uint64_t draft_can_keep(const struct draft *d, uint32_t region)
@@ -22,6 +24,16 @@ uint64_t draft_can_keep(const struct draft *d, uint32_t region)
         uint64_t blocks = min_u64(region_blocks(own->desc), region_blocks(&own->old->desc));
         /* Only the last block of a region may be short. */
         return blocks - (blocks && !old_entry(d, region, blocks - 1));
+}
+
+bool draft_base_has(const struct draft *d, uint32_t region, uint64_t block,
+                    const struct leaf_entry *e)
+{
+        const struct leaf_entry *old = old_entry(d, region, block);
+        if (!d->regions[region].in_base || !old || (old->offset == 0) != (e->offset == 0))
+                return false;
+        return e->offset == 0 || (d->regions[region].desc->hash != HASH_NONE &&
+                                  hash_equal(old->hash, e->hash));
 }
 
 static void see(struct draft *d, const struct draft_region *own, uint64_t block)

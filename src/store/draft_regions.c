@@ -287,6 +287,11 @@ uint64_t draft_base(const struct draft *d)
         return d->base ? d->base->number : 0;
 }
 
+void draft_set_place(struct draft *d, const struct job_place *place)
+{
+        d->v->place = *place;
+}
+
 void draft_carry(struct draft *d)
 {
         d->carries = true;

@@ -431,6 +431,7 @@ int pool_close(struct pool **pool)
         device_close(p);
         if (p->space.budget)
                 space_delete(&p->space);
+        budget_free(p->budget, p->avoided);
         budget_free(p->budget, p->scratch);
         budget_free(p->budget, p->reader);
         if (rc)
@@ -463,6 +464,45 @@ void pool_mark_damaged(struct pool *p, struct version *v, const char *damage)
         printable(damage, v->damage, sizeof(v->damage));
         log_emit(BELAY_LOG_WARN, "pool '%s': version %llu is damaged: %s", p->label,
                  (unsigned long long)v->number, v->damage);
+}
+
+int pool_avoid_block(struct pool *p, const struct version *v, uint32_t region, uint64_t block)
+{
+        const struct stored_region *r = v->regions[region];
+        uint64_t offset = r->leaves[block / LEAF_ENTRIES]->entries[block % LEAF_ENTRIES].offset;
+        if (!p->avoided) {
+                uint64_t words = div_up(p->space.slots, 64);
+                p->avoided = budget_alloc(p->budget, words * sizeof(*p->avoided),
+                                          "the list of damaged blocks");
+                if (!p->avoided)
+                        return -ENOMEM;
+                p->avoided_slots = p->space.slots;
+        }
+        uint64_t end = div_up(offset + block_length(&r->desc, block), SLOT_BYTES);
+        for (uint64_t slot = offset / SLOT_BYTES; slot < min_u64(end, p->avoided_slots); slot++)
+                p->avoided[slot / 64] |= UINT64_C(1) << slot % 64;
+        return 0;
+}
+
+int pool_number_from(struct pool *p, uint64_t number)
+{
+        if (number == UINT64_MAX)
+                return err_set(-EOVERFLOW, "pool '%s' has no version numbers left", p->label);
+        p->super.next_version = max_u64(p->super.next_version, number);
+        return 0;
+}
+
+int pool_take_id(struct pool *p, const uint8_t id[16])
+{
+        if (p->version_count || p->draft)
+                return err_set(-EBUSY, "pool '%s' has versions, its id cannot change", p->label);
+        memcpy(p->super.pool_id, id, sizeof(p->super.pool_id));
+        return 0;
+}
+
+struct budget *pool_budget(const struct pool *p)
+{
+        return p->budget;
 }
 
 uint64_t pool_lost(const struct pool *p)

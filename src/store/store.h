@@ -81,6 +81,16 @@ struct version *pool_find_version(const struct pool *p, uint64_t number);
 /* Remembers that a version must not be restored; stored with the next publication. */
 void pool_mark_damaged(struct pool *p, struct version *v, const char *damage);
 
+/* The block turned out to be damaged, but its content is known from elsewhere: no further version
+ * shares it. In a pool opened for writing. */
+int pool_avoid_block(struct pool *p, const struct version *v, uint32_t region, uint64_t block);
+/* The next version has at least this number. */
+int pool_number_from(struct pool *p, uint64_t number);
+/* The pool becomes a place for the data that has this id; only while it has no version. It is
+ * stored with the next publication. */
+int pool_take_id(struct pool *p, const uint8_t id[16]);
+struct budget *pool_budget(const struct pool *p);
+
 struct pool_info {
         const char *path;
         const char *media; /* "file, io_uring, direct", … */
@@ -94,7 +104,7 @@ struct pool_info {
         bool lost_listed; /* … and was, by what can be read of that one                     */
 };
 void pool_info(const struct pool *p, struct pool_info *out);
-/* For readonly pools: 1 if the version is still listed. Then what was read of it before this call
+/* 1 if the version is still listed. Then what was read of it before this call
  * is its content, whether it has checksums or not. 0 if a writer has given it up: its place may
  * have been used again, and what was read counts for nothing. */
 int pool_lists(struct pool *p, const struct version *v);
@@ -203,6 +213,12 @@ int draft_put_same(struct draft *d, uint32_t region, uint64_t block);
 void draft_carry(struct draft *d);
 /* … except this one. */
 void draft_leave_out(struct draft *d, const char *name);
+
+/* For versions that are made from those of another pool: where the version comes from, and whether
+ * the version before has the block that an entry there describes, by its hash. */
+void draft_set_place(struct draft *d, const struct job_place *place);
+bool draft_base_has(const struct draft *d, uint32_t region, uint64_t block,
+                    const struct leaf_entry *e);
 
 /* What became of the blocks of a region. */
 struct region_result {

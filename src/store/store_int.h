@@ -233,6 +233,8 @@ struct pool {
         bool writing;   /* a version since somebody last saw that the file is whole */
         uint32_t holds; /* regions that show pages of the pool (hold.c) */
         struct space space;
+        uint64_t *avoided; /* a bit for each slot that holds damaged blocks, or NULL */
+        uint64_t avoided_slots;
         struct leaf *spare[LEAF_CLASSES]; /* for the next draft */
         uint64_t spare_count[LEAF_CLASSES];
         struct writer writer;
@@ -327,6 +329,13 @@ int draft_write_manifest(struct draft *d);
  * its regions: blocks that it shares with the version before, from slots with little else. */
 uint64_t compact_limit(const struct draft *d);
 int compact_region(struct draft *d, uint32_t region, uint64_t *left);
+
+/* Does the slot at this offset hold a damaged block? */
+static inline bool pool_avoids(const struct pool *p, uint64_t offset)
+{
+        uint64_t slot = offset / SLOT_BYTES;
+        return slot < p->avoided_slots && p->avoided[slot / 64] >> slot % 64 & 1;
+}
 
 /* Is the medium held back? */
 static inline bool pool_is_paced(const struct pool *p)

@@ -88,6 +88,8 @@ bool superblocks_changed(struct pool *p)
 int pool_lists(struct pool *p, const struct version *v)
 {
         struct superblock now;
+        if (!p->options.readonly)
+                return pool_find_version(p, v->number) == v;
         int rc = read_current(p, &now);
         if (rc)
                 return rc;

@@ -270,7 +270,7 @@ static void test_refused_stays_refused(void)
         open_pool(&w, "restart=lazy+verify");
         CHECK_EQ(belay_restart(w.b), 1);
         CHECK_EQ(belay_checkpoint(w.b), BELAY_E_DATA);
-        struct version *older = pool_version(w.b->pool, 0);
+        struct version *older = pool_version(w.b->levels.pool, 0);
         older->unreadable = true;
         CHECK_EQ(belay_restart_version(w.b, older->number, 0), BELAY_E_DATA);
         older->unreadable = false;
@@ -460,7 +460,7 @@ static void test_room_while_verified(void)
         struct world w;
         make_pool(&w, "lazy_room");
         open_pool(&w, "");
-        struct pool *p = w.b->pool;
+        struct pool *p = w.b->levels.pool;
         struct lazy l = {.budget = &w.b->budget};
         const struct version *v = pool_version(p, pool_version_count(p) - 1);
         uint8_t *to = mmap(NULL, BYTES + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,

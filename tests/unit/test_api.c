@@ -393,6 +393,55 @@ static void test_memory_budget(void)
         belay_config_delete(&c);
 }
 
+/* A program that was compiled with an older or a newer header. */
+static void test_other_sizes(void)
+{
+        struct {
+                struct belay_stats s;
+                uint64_t more[4];
+        } newer;
+        struct belay_stats older;
+        uint64_t x = 5;
+        struct belay *b = open_pool("sizes", NULL);
+        struct {
+                struct belay_desc d;
+                uint64_t more[2];
+        } desc = {.d = {.size = offsetof(struct belay_desc, global_ndims),
+                        .name = "x",
+                        .type = BELAY_U64,
+                        .ndims = 1,
+                        .dims = {1}}};
+        /* What the older header does not have may be anything. */
+        desc.d.box_count = 77;
+        CHECK_EQ(belay_attach_desc(b, &desc.d, &x), 0);
+        CHECK_EQ(belay_detach(b, "x"), 0);
+        desc.d.size = sizeof(desc);
+        desc.d.box_count = 0;
+        CHECK_EQ(belay_attach_desc(b, &desc.d, &x), 0);
+        CHECK_EQ(belay_detach(b, "x"), 0);
+        desc.more[1] = 1;
+        CHECK_EQ(belay_attach_desc(b, &desc.d, &x), -EINVAL);
+        CHECK_HAS(belay_error(), "does not know");
+        desc.d.size = offsetof(struct belay_desc, global_ndims) - 8;
+        CHECK_EQ(belay_attach_desc(b, &desc.d, &x), -EINVAL);
+        CHECK_HAS(belay_error(), "sizeof");
+        memset(&older, 0xab, sizeof(older));
+        older.size = offsetof(struct belay_stats, last_full_ns);
+        CHECK_EQ(belay_stats(b, &older), 0);
+        CHECK_EQ(older.size, offsetof(struct belay_stats, last_full_ns));
+        CHECK_EQ(older.checkpoints, 0);
+        CHECK_EQ(older.last_full_ns, 0xabababababababab);
+        memset(&newer, 0xab, sizeof(newer));
+        newer.s.size = sizeof(newer);
+        CHECK_EQ(belay_stats(b, &newer.s), 0);
+        CHECK_EQ(newer.s.size, sizeof(newer));
+        CHECK_EQ(newer.more[3], 0);
+        CHECK_EQ(newer.s.copy_data, 0);
+        newer.s.size = SIZE_MAX;
+        CHECK_EQ(belay_stats(b, &newer.s), -EINVAL);
+        CHECK_EQ(belay_close(&b), 0);
+}
+
 int main(void)
 {
         test_env_clean();
@@ -406,5 +455,6 @@ int main(void)
         RUN(test_odd_options);
         RUN(test_contexts_are_independent);
         RUN(test_memory_budget);
+        RUN(test_other_sizes);
         return 0;
 }

@@ -1,0 +1,285 @@
+/* levels.c: the list of levels: which of them has a version, and reading from the first that can. */
+#include "level/level_int.h"
+#include <errno.h>
+
+/* The number alone could be that of another run. */
+bool same_version(const struct version *a, const struct version *b)
+{
+        return a->number == b->number && a->frozen_ns == b->frozen_ns &&
+               a->data_bytes == b->data_bytes && a->region_count == b->region_count;
+}
+
+/* A pool that was lost is made anew from what another level has. */
+static int make_anew(struct levels *l)
+{
+        struct placed at;
+        struct pool_info info;
+        pool_info(l->pool, &info);
+        if (info.newest || info.lost || pool_lost(l->pool))
+                return 0;
+        int rc = 0;
+        levels_begin_reading(l);
+        for (uint64_t below = 0; rc == 0 && levels_newest(l, below, &at);) {
+                below = at.version->number;
+                if (!version_usable(at.version))
+                        continue;
+                rc = pool_number_from(l->pool, at.version->number);
+                rc = rc ? rc : levels_bring_back(l, &at);
+                if (rc == BELAY_E_DATA) {
+                        at.level->ops->mark_damaged(at.level, at.version, err_text());
+                        rc = 0;
+                        continue;
+                }
+                break;
+        }
+        levels_end_reading(l);
+        return rc;
+}
+
+/* Numbers go on where any level ends: one that has been lost in the pool is not used again. */
+static int go_on(struct levels *l)
+{
+        uint64_t newest = 0;
+        for (uint32_t i = 1; i < l->count; i++) {
+                const struct level *level = l->list[i];
+                uint32_t count = level->ops->version_count(level);
+                if (count)
+                        newest = max_u64(newest, level->ops->version(level, count - 1)->number);
+        }
+        return newest ? pool_number_from(l->pool, newest + 1) : 0;
+}
+
+int levels_open(struct levels *l, const struct level_options *o)
+{
+        struct level *level = NULL;
+        *l = (struct levels){.events = {.fd = -1}};
+        int rc = pool_open(&o->pool, &l->pool);
+        if (rc)
+                return rc;
+        rc = level_pool_open(l->pool, o->pool.budget, &level);
+        if (rc) {
+                struct err_kept kept;
+                err_keep(&kept);
+                (void)pool_close(&l->pool);
+                return err_give_back(&kept);
+        }
+        l->list[l->count++] = level;
+        events_open(&l->events, o->events, l->pool);
+        if (o->copy[0])
+                rc = level_copy_open(l->pool, o, &level);
+        if (rc == 0 && o->copy[0])
+                l->list[l->count++] = level;
+        if (rc == 0)
+                rc = make_anew(l);
+        if (rc == 0)
+                rc = go_on(l);
+        if (rc) {
+                struct err_kept kept;
+                err_keep(&kept);
+                (void)levels_close(l);
+                return err_give_back(&kept);
+        }
+        return 0;
+}
+
+int levels_close(struct levels *l)
+{
+        int first = 0;
+        struct err_kept kept = {.code = 0};
+        /* Those behind read the pool: it goes last. */
+        while (l->count > 0) {
+                struct level **level = &l->list[--l->count];
+                int rc = (*level)->ops->close(level);
+                if (rc && !first) {
+                        first = rc;
+                        err_keep(&kept);
+                }
+        }
+        events_close(&l->events);
+        l->pool = NULL;
+        return first ? err_give_back(&kept) : 0;
+}
+
+void levels_published(struct levels *l, uint64_t version)
+{
+        for (uint32_t i = 0; i < l->count; i++)
+                if (l->list[i]->ops->published)
+                        l->list[i]->ops->published(l->list[i], version);
+        events_send(&l->events, EVENT_PUBLISHED, version, 0);
+}
+
+void levels_failed(struct levels *l, uint64_t version, int code)
+{
+        events_send(&l->events, EVENT_FAILED, version, code);
+}
+
+void levels_facts(struct levels *l, const char *name, struct level_facts *out)
+{
+        *out = (struct level_facts){.name = name};
+        for (uint32_t i = 0; i < l->count; i++)
+                if (strcmp(l->list[i]->ops->name, name) == 0)
+                        l->list[i]->ops->facts(l->list[i], out);
+}
+
+void levels_messages(struct levels *l)
+{
+        for (uint32_t i = 0; i < l->count; i++)
+                if (l->list[i]->messages)
+                        log_deliver(l->list[i]->messages);
+}
+
+void levels_begin_reading(struct levels *l)
+{
+        for (uint32_t i = 0; i < l->count; i++) {
+                struct level *level = l->list[i];
+                level->readable = level->ops->begin_reading(level) == 0;
+                if (!level->readable)
+                        log_emit(BELAY_LOG_WARN, "%s", err_text());
+        }
+}
+
+void levels_end_reading(struct levels *l)
+{
+        for (uint32_t i = 0; i < l->count; i++) {
+                if (l->list[i]->readable)
+                        l->list[i]->ops->end_reading(l->list[i]);
+                l->list[i]->readable = false;
+        }
+}
+
+static struct version *find_in(const struct level *level, uint64_t number)
+{
+        for (uint32_t i = 0; level->readable && i < level->ops->version_count(level); i++)
+                if (level->ops->version(level, i)->number == number)
+                        return level->ops->version(level, i);
+        return NULL;
+}
+
+bool levels_find(const struct levels *l, uint64_t number, struct placed *out)
+{
+        struct placed found = {NULL, NULL};
+        for (uint32_t i = 0; i < l->count; i++) {
+                struct version *v = find_in(l->list[i], number);
+                bool better = v && (!found.version ||
+                                    (version_usable(v) && !version_usable(found.version)));
+                if (better)
+                        found = (struct placed){l->list[i], v};
+        }
+        if (found.version)
+                *out = found;
+        return found.version != NULL;
+}
+
+bool levels_newest(const struct levels *l, uint64_t below, struct placed *out)
+{
+        uint64_t newest = 0;
+        for (uint32_t i = 0; i < l->count; i++) {
+                const struct level *level = l->list[i];
+                for (uint32_t k = 0; level->readable && k < level->ops->version_count(level); k++) {
+                        uint64_t number = level->ops->version(level, k)->number;
+                        if (number > newest && (below == 0 || number < below))
+                                newest = number;
+                }
+        }
+        return newest && levels_find(l, newest, out);
+}
+
+bool levels_next(const struct levels *l, struct placed *at)
+{
+        uint32_t i = 0;
+        while (l->list[i] != at->level)
+                i++;
+        for (i++; i < l->count; i++) {
+                struct version *v = find_in(l->list[i], at->version->number);
+                if (!v || !version_usable(v))
+                        continue;
+                *at = (struct placed){l->list[i], v};
+                return true;
+        }
+        return false;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+struct fetching {
+        const struct levels *l;
+        const struct placed *at;
+        uint32_t region;
+        uint8_t *to; /* place of the region, or NULL */
+};
+
+static int fetch_from(const struct fetching *f, struct level *level, uint64_t block, uint8_t *to)
+{
+        const struct version *mine = f->at->version;
+        const struct region_desc *d = &mine->regions[f->region]->desc;
+        const struct version *v = find_in(level, mine->number);
+        int64_t at = v && version_usable(v) && same_version(v, mine) ? version_find(v, d->name)
+                                                                      : -1;
+        if (at < 0 || !region_desc_same(&v->regions[at]->desc, d))
+                return -ENOENT;
+        return level->ops->read_blocks(level, v, (uint32_t)at, block, 1, to, NULL, NULL);
+}
+
+/* A block is damaged: another level may have it. Without a place to put it, it is only looked for. */
+static int on_block(void *arg, uint64_t block, const void *data, uint32_t bytes)
+{
+        const struct fetching *f = arg;
+        struct level *here = f->at->level;
+        const struct region_desc *d = &f->at->version->regions[f->region]->desc;
+        uint8_t *to = f->to ? f->to + block * d->block_bytes : NULL;
+        struct err_kept kept;
+        (void)bytes;
+        if (data)
+                return 0;
+        err_keep(&kept);
+        for (uint32_t i = 0; i < f->l->count; i++) {
+                struct level *level = f->l->list[i];
+                if (level == here || fetch_from(f, level, block, to))
+                        continue;
+                if (to) {
+                        log_emit(BELAY_LOG_WARN, "%s: it was taken from the %s", kept.text,
+                                 level->ops->name);
+                        here->ops->avoid_block(here, f->at->version, f->region, block);
+                }
+                return 0;
+        }
+        return err_give_back(&kept);
+}
+
+int levels_read_region(struct levels *l, const struct placed *at, uint32_t region, void *to)
+{
+        struct fetching f = {l, at, region, to};
+        uint64_t count = region_blocks(&at->version->regions[region]->desc);
+        return at->level->ops->read_blocks(at->level, at->version, region, 0, count, to,
+                                           l->count > 1 ? on_block : NULL, &f);
+}
+
+/* ---- back into the pool ---------------------------------------------------------------------- */
+
+/* The pool that a level is made of. */
+static struct pool *source_of(struct level *level)
+{
+        return level->ops->pool ? level->ops->pool(level) : NULL;
+}
+
+int levels_bring_back(struct levels *l, struct placed *at)
+{
+        static const _Atomic bool never = false;
+        struct draft_result result;
+        struct copy_request q = {.from = source_of(at->level),
+                                 .to = l->pool,
+                                 .version = at->version,
+                                 .stop = &never};
+        if (!q.from)
+                return err_set(-EOPNOTSUPP, "the %s cannot give a version back to the pool",
+                               at->level->ops->name);
+        int rc = copy_version(&q, &result);
+        if (rc)
+                return err_wrap(rc, "version %llu cannot be brought back from the %s",
+                                (unsigned long long)at->version->number, at->level->ops->name);
+        log_emit(BELAY_LOG_WARN, "version %llu was brought back to the pool from the %s%s%llu",
+                 (unsigned long long)at->version->number, at->level->ops->name, ", as version ",
+                 (unsigned long long)result.version);
+        *at = (struct placed){l->list[0], pool_find_version(l->pool, result.version)};
+        return 0;
+}
