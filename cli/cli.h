@@ -164,6 +164,7 @@ const struct options *cli_options(void);
 struct source {
         const char *path;
         struct pool *pool;
+        struct reader *reader;
         struct budget budget;
 };
 /* FINE, or TROUBLE with text in err_text(). */

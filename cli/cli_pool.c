@@ -32,11 +32,15 @@ enum status source_open(const char *path, struct source *out)
                 .probes = probes,
                 .budget = &out->budget,
         };
-        return pool_open(&wanted, &out->pool) ? TROUBLE : FINE;
+        struct reader_needs needs = {.largest = UINT64_MAX};
+        if (pool_open(&wanted, &out->pool) || reader_new(out->pool, &needs, &out->reader))
+                return TROUBLE;
+        return FINE;
 }
 
 void source_close(struct source *s)
 {
+        reader_delete(&s->reader);
         if (s->pool)
                 (void)pool_close(&s->pool);
 }

@@ -98,7 +98,7 @@ static enum status write_region(struct export *w)
         }
         progress_begin(&w->progress, "export", d->bytes);
         if (rc == 0)
-                rc = pool_read_region(w->source.pool, w->v, w->region, NULL, on_block, w);
+                rc = reader_read_region(w->source.reader, w->v, w->region, NULL, on_block, w);
         progress_end(&w->progress);
         if (rc || !w->held)
                 return judge(w, rc);

@@ -45,7 +45,7 @@ static enum status read_regions(struct verify *w, const struct version *v)
         enum status status = check_overlap(&w->source, v, &w->damages);
         for (uint32_t i = 0; i < v->region_count && status == FINE; i++) {
                 w->region = i;
-                if (pool_read_region(w->source.pool, v, i, NULL, on_block, w))
+                if (reader_read_region(w->source.reader, v, i, NULL, on_block, w))
                         status = complain("%s", err_text());
         }
         return status;

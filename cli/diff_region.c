@@ -21,8 +21,8 @@ static int read_span(const struct side *s, uint32_t region, uint64_t offset, uin
                      uint8_t *to)
 {
         uint32_t block = s->version->regions[region]->desc.block_bytes;
-        return pool_read_blocks(s->source.pool, s->version, region, offset / block,
-                                div_up(bytes, block), to, NULL, NULL);
+        return reader_read_blocks(s->source.reader, s->version, region, offset / block,
+                                  div_up(bytes, block), to, NULL, NULL);
 }
 
 /* The span begins at byte `offset` of the region. */

@@ -120,8 +120,8 @@ static int copy_leaf(struct copying *c, uint32_t region, uint64_t leaf, uint64_t
                 if (has)
                         draft_keep(c->d, c->number, first + i, end - i);
                 else
-                        rc = pool_read_blocks(q->from, q->version, region, first + i, end - i,
-                                              NULL, on_block, c);
+                        rc = reader_read_blocks(q->reader, q->version, region, first + i, end - i,
+                                                NULL, on_block, c);
                 i = end;
         }
         return rc;

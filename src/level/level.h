@@ -33,8 +33,9 @@ struct level_facts {
 struct level_ops {
         size_t size;
         const char *name;
-        /* Until end_reading the versions below stay as they are, and can be read. */
-        int (*begin_reading)(struct level *l);
+        /* Until end_reading the versions below stay as they are, and can be read. All memory that
+         * reading takes is there afterwards; `placed`: all of it goes to its place. */
+        int (*begin_reading)(struct level *l, bool placed);
         void (*end_reading)(struct level *l);
         /* Ascending by number, usable or not. */
         uint32_t (*version_count)(const struct level *l);
@@ -61,7 +62,10 @@ struct level_ops {
 struct level {
         const struct level_ops *ops;
         struct log_queue *messages; /* of a thread of the level's own, or NULL */
+        struct levels *all;         /* whose other members may have what is damaged here */
+        struct reader *reader;      /* of the pool that it is made of, while it is readable */
         bool readable; /* between levels_begin_reading and levels_end_reading */
+        bool asked;    /* it is just asking others for a block */
 };
 
 /* Where events go. */
@@ -102,9 +106,9 @@ struct placed {
         struct level *level;
         struct version *version;
 };
-/* Between these two calls versions can be read in all levels. A level that cannot be read is left
- * out, with a word to the log. */
-void levels_begin_reading(struct levels *l);
+/* Between these two calls versions can be read in all levels. Fails if the pool cannot be; another
+ * level is then left out, with a word to the log. `placed`: nothing is read only to be checked. */
+int levels_begin_reading(struct levels *l, bool placed);
 void levels_end_reading(struct levels *l);
 /* The newest version below `below` (0: any), in the first level that has it usable; or, if none
  * has, in the first that has it at all. False if there is none. */

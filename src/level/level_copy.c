@@ -56,16 +56,22 @@ static int take_newest(struct level_copy *c, struct pool *source, struct draft_r
                         v = pool_version(source, i - 1);
         if (!v || v->number <= mine.newest)
                 return 1;
+        struct reader_needs needs = {.largest = v->data_bytes};
+        struct reader *reader;
+        int rc = reader_new(source, &needs, &reader);
+        if (rc)
+                return rc;
         /* What lies where it lay is the same only while that version was listed. */
         bool know = c->taken && pool_lists(c->before, c->taken) == 1;
         struct copy_request q = {.from = source,
                                  .to = c->pool,
+                                 .reader = reader,
                                  .version = v,
                                  .same_number = true,
                                  .before = know ? c->taken : NULL,
                                  .stop = &c->cancel};
-        int rc = copy_version(&q, result);
-        /* The version before may have left while its leaves were compared by their places. */
+        rc = copy_version(&q, result);
+        reader_delete(&reader);
         if (rc)
                 return rc;
         forget_before(c);
@@ -152,8 +158,17 @@ static void await_idle(struct level_copy *c)
                 pthread_cond_wait(&c->changed, &c->lock);
 }
 
+static void end_reading(struct level *level)
+{
+        struct level_copy *c = of(level);
+        pthread_mutex_lock(&c->lock);
+        c->readers--;
+        pthread_cond_broadcast(&c->changed);
+        pthread_mutex_unlock(&c->lock);
+}
+
 /* What is being copied is given up: it is copied again afterwards. */
-static int begin_reading(struct level *level)
+static int begin_reading(struct level *level, bool placed)
 {
         struct level_copy *c = of(level);
         pthread_mutex_lock(&c->lock);
@@ -162,16 +177,10 @@ static int begin_reading(struct level *level)
         await_idle(c);
         atomic_store(&c->cancel, false);
         pthread_mutex_unlock(&c->lock);
-        return 0;
-}
-
-static void end_reading(struct level *level)
-{
-        struct level_copy *c = of(level);
-        pthread_mutex_lock(&c->lock);
-        c->readers--;
-        pthread_cond_broadcast(&c->changed);
-        pthread_mutex_unlock(&c->lock);
+        int rc = level_reader_new(level, c->pool, placed);
+        if (rc)
+                end_reading(level);
+        return rc;
 }
 
 static uint32_t version_count(const struct level *l)
@@ -187,7 +196,7 @@ static struct version *version(const struct level *l, uint32_t i)
 static int read_blocks(struct level *l, const struct version *v, uint32_t region, uint64_t first,
                        uint64_t count, void *to, block_fn fn, void *arg)
 {
-        return pool_read_blocks(of(l)->pool, v, region, first, count, to, fn, arg);
+        return reader_read_blocks(l->reader, v, region, first, count, to, fn, arg);
 }
 
 static struct pool *pool_in(struct level *l)

@@ -14,6 +14,7 @@ int level_copy_open(struct pool *pool, const struct level_options *o, struct lev
  * that it does not. */
 struct copy_request {
         struct pool *from, *to;
+        struct reader *reader;         /* of `from`, for more than what has its place */
         const struct version *version; /* of `from` */
         bool same_number;              /* else the next one of `to` */
         /* The version that `to` has as its newest, as it is in the pool that `from` reads. Its
@@ -23,6 +24,9 @@ struct copy_request {
         const _Atomic bool *stop; /* give up, with -ECANCELED */
 };
 int copy_version(const struct copy_request *q, struct draft_result *out);
+
+/* A reader for all versions of the pool; what is damaged is fetched from the other levels. */
+int level_reader_new(struct level *l, struct pool *pool, bool placed);
 
 /* events.c. An empty port: none. */
 void events_open(struct events *e, const char *port, const struct pool *pool);

@@ -14,10 +14,9 @@ static struct pool *pool_of(const struct level *l)
 }
 
 /* The engine has no draft while the program restarts. */
-static int begin_reading(struct level *l)
+static int begin_reading(struct level *l, bool placed)
 {
-        (void)l;
-        return 0;
+        return level_reader_new(l, pool_of(l), placed);
 }
 
 static void end_reading(struct level *l)
@@ -38,7 +37,7 @@ static struct version *version(const struct level *l, uint32_t i)
 static int read_blocks(struct level *l, const struct version *v, uint32_t region, uint64_t first,
                        uint64_t count, void *to, block_fn fn, void *arg)
 {
-        return pool_read_blocks(pool_of(l), v, region, first, count, to, fn, arg);
+        return reader_read_blocks(l->reader, v, region, first, count, to, fn, arg);
 }
 
 /* Without memory to remember it, the version is not to be shared with at all. */

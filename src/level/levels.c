@@ -15,10 +15,9 @@ static int make_anew(struct levels *l)
         struct placed at;
         struct pool_info info;
         pool_info(l->pool, &info);
-        if (info.newest || info.lost || pool_lost(l->pool))
+        if (l->count < 2 || info.newest || info.lost || pool_lost(l->pool))
                 return 0;
-        int rc = 0;
-        levels_begin_reading(l);
+        int rc = levels_begin_reading(l, false);
         for (uint64_t below = 0; rc == 0 && levels_newest(l, below, &at);) {
                 below = at.version->number;
                 if (!version_usable(at.version))
@@ -128,22 +127,30 @@ void levels_messages(struct levels *l)
                         log_deliver(l->list[i]->messages);
 }
 
-void levels_begin_reading(struct levels *l)
+int levels_begin_reading(struct levels *l, bool placed)
 {
         for (uint32_t i = 0; i < l->count; i++) {
                 struct level *level = l->list[i];
-                level->readable = level->ops->begin_reading(level) == 0;
-                if (!level->readable)
-                        log_emit(BELAY_LOG_WARN, "%s", err_text());
+                level->all = l;
+                int rc = level->ops->begin_reading(level, placed);
+                level->readable = rc == 0;
+                if (rc && i == 0)
+                        return rc;
+                if (rc)
+                        log_emit(BELAY_LOG_WARN, "the %s cannot be read: %s", level->ops->name,
+                                 err_text());
         }
+        return 0;
 }
 
 void levels_end_reading(struct levels *l)
 {
         for (uint32_t i = 0; i < l->count; i++) {
-                if (l->list[i]->readable)
-                        l->list[i]->ops->end_reading(l->list[i]);
-                l->list[i]->readable = false;
+                struct level *level = l->list[i];
+                reader_delete(&level->reader);
+                if (level->readable)
+                        level->ops->end_reading(level);
+                level->readable = false;
         }
 }
 
@@ -201,17 +208,10 @@ bool levels_next(const struct levels *l, struct placed *at)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-struct fetching {
-        const struct levels *l;
-        const struct placed *at;
-        uint32_t region;
-        uint8_t *to; /* place of the region, or NULL */
-};
-
-static int fetch_from(const struct fetching *f, struct level *level, uint64_t block, uint8_t *to)
+/* Another level may have a block that is damaged in this one. */
+static int fetch_from(struct level *level, const struct version *mine, const struct region_desc *d,
+                      uint64_t block, void *to)
 {
-        const struct version *mine = f->at->version;
-        const struct region_desc *d = &mine->regions[f->region]->desc;
         const struct version *v = find_in(level, mine->number);
         int64_t at = v && version_usable(v) && same_version(v, mine) ? version_find(v, d->name)
                                                                       : -1;
@@ -220,38 +220,53 @@ static int fetch_from(const struct fetching *f, struct level *level, uint64_t bl
         return level->ops->read_blocks(level, v, (uint32_t)at, block, 1, to, NULL, NULL);
 }
 
-/* A block is damaged: another level may have it. Without a place to put it, it is only looked for. */
-static int on_block(void *arg, uint64_t block, const void *data, uint32_t bytes)
+static int fetch(void *arg, const struct version *v, const struct region_desc *d, uint64_t block,
+                 struct hash128 expected, void *to, uint32_t bytes)
 {
-        const struct fetching *f = arg;
-        struct level *here = f->at->level;
-        const struct region_desc *d = &f->at->version->regions[f->region]->desc;
-        uint8_t *to = f->to ? f->to + block * d->block_bytes : NULL;
+        struct level *here = arg;
+        const struct levels *l = here->all;
         struct err_kept kept;
-        (void)bytes;
-        if (data)
-                return 0;
         err_keep(&kept);
-        for (uint32_t i = 0; i < f->l->count; i++) {
-                struct level *level = f->l->list[i];
-                if (level == here || fetch_from(f, level, block, to))
+        for (uint32_t i = 0; i < l->count; i++) {
+                struct level *level = l->list[i];
+                if (level == here || level->asked || !level->readable)
                         continue;
-                if (to) {
-                        log_emit(BELAY_LOG_WARN, "%s: it was taken from the %s", kept.text,
-                                 level->ops->name);
-                        here->ops->avoid_block(here, f->at->version, f->region, block);
-                }
+                here->asked = true; /* or two levels would ask each other for ever */
+                int rc = fetch_from(level, v, d, block, to);
+                here->asked = false;
+                if (rc || !hash_equal(hash_block(d->hash, to, bytes), expected))
+                        continue;
+                log_emit(BELAY_LOG_WARN, "%s: it is taken from the %s", kept.text,
+                         level->ops->name);
+                struct version *mine = find_in(here, v->number);
+                int64_t at = mine ? version_find(mine, d->name) : -1;
+                if (at >= 0)
+                        here->ops->avoid_block(here, mine, (uint32_t)at, block);
                 return 0;
         }
         return err_give_back(&kept);
 }
 
+int level_reader_new(struct level *l, struct pool *pool, bool placed)
+{
+        struct reader_needs needs = {.placed = placed};
+        for (uint32_t i = 0; i < pool_version_count(pool); i++) {
+                const struct version *v = pool_version(pool, i);
+                for (uint32_t k = 0; k < v->region_count; k++)
+                        needs.largest = max_u64(needs.largest, v->regions[k]->desc.bytes);
+        }
+        int rc = reader_new(pool, &needs, &l->reader);
+        if (rc == 0 && l->all->count > 1)
+                reader_set_fetch(l->reader, fetch, l);
+        return rc;
+}
+
 int levels_read_region(struct levels *l, const struct placed *at, uint32_t region, void *to)
 {
-        struct fetching f = {l, at, region, to};
         uint64_t count = region_blocks(&at->version->regions[region]->desc);
-        return at->level->ops->read_blocks(at->level, at->version, region, 0, count, to,
-                                           l->count > 1 ? on_block : NULL, &f);
+        (void)l;
+        return at->level->ops->read_blocks(at->level, at->version, region, 0, count, to, NULL,
+                                           NULL);
 }
 
 /* ---- back into the pool ---------------------------------------------------------------------- */
@@ -268,6 +283,7 @@ int levels_bring_back(struct levels *l, struct placed *at)
         struct draft_result result;
         struct copy_request q = {.from = source_of(at->level),
                                  .to = l->pool,
+                                 .reader = at->level->reader,
                                  .version = at->version,
                                  .stop = &never};
         if (!q.from)

@@ -132,15 +132,15 @@ int lazy_room(struct lazy *l, uint32_t count)
 
 /* A version that was tried before and rejected may have laid the region, too: nothing shows that
  * any more. */
-int lazy_place(struct lazy *l, struct pool *pool, const struct version *v, uint32_t region,
-               void *to)
+int lazy_place(struct lazy *l, struct pool *pool, struct reader *reader, const struct version *v,
+               uint32_t region, void *to)
 {
         bool more = pause_check(l);
         struct hold *before = NULL;
         struct hold *h;
         int rc = grow(l, 1);
         if (rc == 0)
-                rc = pool_map_region(pool, v, region, to, &l->maps, &h);
+                rc = pool_map_region(pool, reader, v, region, to, &l->maps, &h);
         if (rc == 0) {
                 uint32_t i = find(l, hold_name(h));
                 if (i < l->count)

@@ -90,7 +90,7 @@ static int place_region(struct attempt *a, uint32_t i, struct region *r)
             !pool_is_mapped(pool) || v->regions[i]->desc.bytes == 0)
                 return levels_read_region(a->levels, &a->at, i, r->ptr);
         r->lazy = true;
-        return lazy_place(a->q->lazy, pool, v, i, r->ptr);
+        return lazy_place(a->q->lazy, pool, a->at.level->reader, v, i, r->ptr);
 }
 
 static int place(struct attempt *a)
@@ -230,8 +230,9 @@ int restore_version(struct levels *levels, struct regions *regions,
                             .touched = touched};
         match_clear(match);
         *touched = false;
-        levels_begin_reading(levels);
-        int rc = q->version ? restore_asked(&a) : restore_newest(&a);
+        int rc = levels_begin_reading(levels, !q->verify_first);
+        if (rc == 0)
+                rc = q->version ? restore_asked(&a) : restore_newest(&a);
         levels_end_reading(levels);
         return rc;
 }
@@ -282,8 +283,9 @@ static int choose(struct levels *levels, bool check, const struct version **out)
 int restore_choose(struct levels *levels, bool check, const struct version **out)
 {
         *out = NULL;
-        levels_begin_reading(levels);
-        int rc = choose(levels, check, out);
+        int rc = levels_begin_reading(levels, false);
+        if (rc == 0)
+                rc = choose(levels, check, out);
         levels_end_reading(levels);
         return rc;
 }
@@ -306,8 +308,9 @@ int restore_region(struct levels *levels, const struct version *v, struct region
         struct attempt a = {.levels = levels,
                             .at = {levels->list[0], pool_find_version(levels->pool, v->number)},
                             .q = request};
-        levels_begin_reading(levels);
-        int rc = place_region(&a, (uint32_t)at, r);
+        int rc = levels_begin_reading(levels, true);
+        if (rc == 0)
+                rc = place_region(&a, (uint32_t)at, r);
         levels_end_reading(levels);
         return rc ? rc : 1;
 }

@@ -8,8 +8,8 @@
 int match_version(const struct version *v, const struct regions *regions, uint32_t flags,
                   struct match *m);
 /* lazy.c */
-int lazy_place(struct lazy *l, struct pool *pool, const struct version *v, uint32_t region,
-               void *to);
+int lazy_place(struct lazy *l, struct pool *pool, struct reader *reader, const struct version *v,
+               uint32_t region, void *to);
 bool match_needs_resize(const struct region *r, const struct region_desc *stored);
 
 #endif

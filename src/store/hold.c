@@ -44,6 +44,7 @@ static uint64_t run_length(const struct stored_region *r, uint64_t first)
 
 struct laying {
         struct pool *p;
+        struct reader *reader;
         const struct version *v;
         uint32_t region;
         uint8_t *to;
@@ -89,9 +90,9 @@ static int lay(struct laying *l)
                 uint64_t mapped;
                 int rc = map_run(l, b, count, &mapped);
                 if (rc == 0 && mapped < count)
-                        rc = pool_read_blocks(l->p, l->v, l->region, b + mapped, count - mapped,
-                                              l->to + (b + mapped) * r->desc.block_bytes, NULL,
-                                              NULL);
+                        rc = reader_read_blocks(
+                                l->reader, l->v, l->region, b + mapped, count - mapped,
+                                l->to + (b + mapped) * r->desc.block_bytes, NULL, NULL);
                 if (rc)
                         return rc;
                 b += count;
@@ -111,14 +112,14 @@ static int make_hold(struct pool *p, const struct version *v, uint32_t region, s
         return 0;
 }
 
-int pool_map_region(struct pool *p, const struct version *v, uint32_t region, void *to,
-                    uint32_t *maps, struct hold **out)
+int pool_map_region(struct pool *p, struct reader *reader, const struct version *v, uint32_t region,
+                    void *to, uint32_t *maps, struct hold **out)
 {
         struct plat_stat st;
         int rc = plat->fstat(p->media->fd, &st);
         if (rc)
                 return err_set(rc, "pool '%s': %s", p->label, code_text(rc));
-        struct laying l = {p, v, region, to, maps, st.bytes};
+        struct laying l = {p, reader, v, region, to, maps, st.bytes};
         rc = make_hold(p, v, region, out);
         if (rc)
                 return rc;

@@ -46,6 +46,9 @@ static uint8_t *super_bytes(const struct pool *p, uint32_t i)
 
 static struct superblock *super_read(const struct pool *p)
 {
+        _Static_assert(2 * SUPER_BYTES + sizeof(struct superblock) <= SCRATCH_BYTES &&
+                               LEAF_HEADER_BYTES + LEAF_ENTRIES * ENTRY_BYTES <= SCRATCH_BYTES,
+                       "the scratch buffer has room for what is read into it");
         return (void *)(p->scratch + (size_t)2 * SUPER_BYTES);
 }
 
@@ -242,18 +245,16 @@ static int take_size(struct pool *p)
 
 static int load(struct pool *p)
 {
-        p->scratch = budget_alloc(p->budget, CHUNK_BYTES, "the pool");
+        p->scratch = budget_alloc(p->budget, SCRATCH_BYTES, "the pool");
         if (!p->scratch)
                 return -ENOMEM;
         int rc = superblocks_read_both(p, &p->super, &p->super_at);
         if (rc == 0)
                 rc = take_size(p);
-        if (rc == 0)
+        if (rc == 0 && !p->options.readonly)
                 rc = writer_init(p);
         if (rc == 0)
                 rc = device_open(p);
-        if (rc == 0)
-                rc = reader_init(p);
         if (rc)
                 return rc;
         skip_lost(p);
@@ -292,9 +293,7 @@ static void unload(struct pool *p)
         device_close(p);
         memset(&p->writer, 0, sizeof(p->writer));
         budget_free(p->budget, p->scratch);
-        budget_free(p->budget, p->reader);
         p->scratch = NULL;
-        p->reader = NULL;
 }
 
 /* A reader beside a live writer may meet a list that is just being replaced; the next try sees the
@@ -433,7 +432,6 @@ int pool_close(struct pool **pool)
                 space_delete(&p->space);
         budget_free(p->budget, p->avoided);
         budget_free(p->budget, p->scratch);
-        budget_free(p->budget, p->reader);
         if (rc)
                 rc = err_set(rc, "close of pool '%s': %s", p->label, code_text(rc));
         budget_free(p->budget, p);

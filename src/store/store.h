@@ -128,25 +128,45 @@ void pool_defer(struct pool *p, bool deferring);
  * the text). A result other than 0 ends the read and is returned. */
 typedef int (*block_fn)(void *arg, uint64_t block, const void *data, uint32_t bytes);
 
+/* Asked for a block that cannot be read here or whose checksum is wrong: 0 if `to` has its content
+ * now. That is compared with the expected hash as well, unless the region has none. */
+typedef int (*fetch_fn)(void *arg, const struct version *v, const struct region_desc *d,
+                        uint64_t block, struct hash128 expected, void *to, uint32_t bytes);
+
+/* Reads regions, and has all the memory for that from the beginning. In a readonly pool each reader
+ * is independent of the others. In a pool opened for writing one reads at a time, and none while
+ * there is a draft (-EBUSY). Readers must be deleted before the pool is closed. */
+struct reader;
+struct reader_needs {
+        uint64_t largest; /* bytes of the largest region that will be read      */
+        bool placed;      /* all reads have a `to`: they may need no buffers    */
+};
+int reader_new(struct pool *p, const struct reader_needs *needs, struct reader **out);
+void reader_delete(struct reader **r);
+/* Where damaged blocks may be had; NULL: nowhere. Not for blocks whose leaf is damaged: nobody
+ * knows what they should be. */
+void reader_set_fetch(struct reader *r, fetch_fn fetch, void *arg);
+
 /* Reads and verifies all blocks of a region. With `to`, they are placed there. Without fn the first
  * damaged block ends the read with BELAY_E_DATA. */
-int pool_read_region(struct pool *p, const struct version *v, uint32_t region, void *to,
-                     block_fn fn, void *arg);
+int reader_read_region(struct reader *r, const struct version *v, uint32_t region, void *to,
+                       block_fn fn, void *arg);
 /* The same for `count` existing blocks from `first` on; `to` is the place of the first. */
-int pool_read_blocks(struct pool *p, const struct version *v, uint32_t region, uint64_t first,
-                     uint64_t count, void *to, block_fn fn, void *arg);
+int reader_read_blocks(struct reader *r, const struct version *v, uint32_t region, uint64_t first,
+                       uint64_t count, void *to, block_fn fn, void *arg);
 /* ---- mapping instead of reading ---------------------------------------------------------------
  */
 
 /* Is the pool memory, or mapped as such? */
 bool pool_is_mapped(const struct pool *p);
 /* Lays a region over [to, to + its bytes): private pages that show the pool's until they are
- * written. The hold keeps the pool from using those slots again; it must end before the pool is
- * closed. Nothing of what is mapped is verified. In a pool opened for writing, while there is no
- * draft. *maps counts the mappings, of which there must not be too many. */
+ * written; what lies too scattered is read by the reader. The hold keeps the pool from using those
+ * slots again; it must end before the pool is closed. Nothing of what is mapped is verified. In a
+ * pool opened for writing, while there is no draft. *maps counts the mappings, of which there must
+ * not be too many. */
 struct hold;
-int pool_map_region(struct pool *p, const struct version *v, uint32_t region, void *to,
-                    uint32_t *maps, struct hold **out);
+int pool_map_region(struct pool *p, struct reader *reader, const struct version *v, uint32_t region,
+                    void *to, uint32_t *maps, struct hold **out);
 uint64_t hold_version(const struct hold *h);
 void hold_release(struct hold **h);
 const char *hold_name(const struct hold *h);

@@ -51,6 +51,7 @@ struct media {
         bool copies;           /* a transfer is a copy in memory: nothing is waited for */
         bool lost;             /* transfers of unknown state: no more of them */
         bool deferring;        /* the caller will not wait for what it begins now */
+        bool borrowed;         /* the descriptors are another one's */
         char description[64];
 };
 /* Takes the descriptors over, also on failure. */
@@ -62,6 +63,9 @@ int media_extend(struct media *m, uint64_t bytes, bool fill);
 /* Writes zeros: the way to get space from a file system that cannot reserve it. */
 int media_fill(struct media *m, uint64_t from, uint64_t to);
 int media_close_fds(struct media *m);
+/* `count` buffers of CHUNK_BYTES in one piece of memory, in huge pages where there are any. */
+int media_buffers_new(struct budget *b, uint32_t count, const char *what, uint8_t **out);
+void media_buffers_delete(struct budget *b, uint32_t count, uint8_t *buffers);
 /* Notes how long the file is; BELAY_E_DATA if somebody cut it off. */
 int media_measure(struct media *m);
 /* A few words for the result of a transfer. */
@@ -71,6 +75,10 @@ const char *media_text(int code);
 int media_read_now(struct media *m, void *to, uint64_t bytes, uint64_t offset);
 /* offset, bytes and buffer must be aligned. No other transfer may be in flight. */
 int media_write_now(struct media *m, const void *from, uint64_t bytes, uint64_t offset);
+
+/* Of a pool, for one object of metadata at a time: two superblocks as they are stored and one
+ * decoded, or a leaf. */
+#define SCRATCH_BYTES (32u << 10)
 
 /* ---- space: which slots are free ---- */
 
@@ -239,12 +247,11 @@ struct pool {
         uint64_t spare_count[LEAF_CLASSES];
         struct writer writer;
         struct device *device; /* shared with other processes, or NULL */
-        struct reader *reader; /* made at open: a restart that has begun must not fail for lack of
-                                  memory */
         struct draft *draft;   /* at most one                                  */
+        bool reading;          /* a reader uses the media of a pool opened for writing */
         struct draft *idle;    /* the memory of the last one                   */
         uint64_t held_bytes; /* free slots below this may belong to a version that cannot be read */
-        uint8_t *scratch;    /* CHUNK_BYTES, aligned                         */
+        uint8_t *scratch;    /* SCRATCH_BYTES, aligned                       */
 };
 
 /* ---- catalog: some regions of a version ---- */
@@ -356,7 +363,6 @@ int superblocks_read_both(struct pool *p, struct superblock *out, uint32_t *at);
 /* Has a writer published since the readonly pool was loaded? */
 bool superblocks_changed(struct pool *p);
 
-int reader_init(struct pool *p);
 /* listing.c: after a superblock write of unknown fate: makes the current list certain again. */
 int pool_settle(struct pool *p);
 /* With the option replace: old versions make room for the next. */
@@ -373,9 +379,9 @@ int version_load(struct pool *p, const struct version_entry *e, const struct ver
 int version_index(struct pool *p, struct version *v);
 /* The same list of names in the same order: the index is shared. */
 void version_share_index(struct version *v, const struct version *from);
-/* Uses the pool's scratch. */
+/* `room` is for the leaf as it is stored, SCRATCH_BYTES at most. */
 int leaf_load(struct pool *p, const struct region_desc *d, uint64_t leaf,
-              const struct object_ref *ref, struct leaf_entry *entries);
+              const struct object_ref *ref, uint8_t *room, struct leaf_entry *entries);
 /* Bytes of the file that can be read: what the superblock and the file agree on. */
 uint64_t pool_readable_bytes(const struct pool *p);
 /* The memory that the last draft left. */

@@ -202,18 +202,18 @@ void version_delete(struct pool *p, struct version *v)
 /* ---- loading: leaves ------------------------------------------------------------------------- */
 
 int leaf_load(struct pool *p, const struct region_desc *d, uint64_t leaf,
-              const struct object_ref *ref, struct leaf_entry *entries)
+              const struct object_ref *ref, uint8_t *room, struct leaf_entry *entries)
 {
         uint32_t bytes = leaf_length(leaf_entries(d, leaf));
         uint64_t readable = pool_readable_bytes(p);
         if (!placement_legal(ref->offset, bytes, readable))
                 return err_set(BELAY_E_DATA, "region '%s', leaf %llu lies outside the pool",
                                d->name, (unsigned long long)leaf);
-        int rc = media_read_now(p->media, p->scratch, bytes, ref->offset);
+        int rc = media_read_now(p->media, room, bytes, ref->offset);
         if (rc)
                 return err_set(BELAY_E_DATA, "region '%s', leaf %llu cannot be read: %s", d->name,
                                (unsigned long long)leaf, code_text(rc));
-        return leaf_decode(p->scratch, d, leaf, readable, ref->checksum, entries);
+        return leaf_decode(room, d, leaf, readable, ref->checksum, entries);
 }
 
 static void leaf_take_slots(struct pool *p, const struct leaf *l)
@@ -243,7 +243,7 @@ static int load_leaf(struct pool *p, const struct region_desc *d, uint64_t i,
         struct leaf *l = leaf_new(p, d, i);
         if (!l)
                 return -ENOMEM;
-        int rc = leaf_load(p, d, i, ref, l->entries);
+        int rc = leaf_load(p, d, i, ref, p->scratch, l->entries);
         if (rc) {
                 memset(l->entries, 0, l->count * sizeof(l->entries[0]));
                 leaf_release(p, l);

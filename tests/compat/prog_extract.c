@@ -8,6 +8,7 @@
 #include "check.h"
 #include "store/store.h"
 #include "test_env.h"
+#include "read_once.h"
 
 static void list(struct pool *p)
 {
@@ -41,7 +42,7 @@ static int extract(struct pool *p, const char *region, uint64_t number, const ch
         }
         FILE *f = fopen(output, "we");
         CHECK(f != NULL);
-        int rc = pool_read_region(p, v, (uint32_t)at, NULL, write_block, f);
+        int rc = read_once(p, v, (uint32_t)at, NULL, write_block, f);
         CHECK_EQ(fclose(f), 0);
         if (rc)
                 fprintf(stderr, "%s\n", err_text());

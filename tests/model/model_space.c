@@ -10,6 +10,7 @@
  * 9/8 = 1.29 × peak. Objects of several slots may not fit the gaps: the largest of them, blocks of
  * 64 KiB and manifests, get another 4 MiB. */
 #include "model.h"
+#include "read_once.h"
 
 static uint64_t version_slots(const struct model *m)
 {
@@ -118,7 +119,7 @@ static void check_content(struct sweep *w, const struct version *v,
                 CHECK_EQ(v->regions[at]->desc.bytes, s->bytes);
                 uint8_t *data = malloc(s->bytes + 1);
                 CHECK(data != NULL);
-                model_result(w->m, pool_read_region(w->p, v, (uint32_t)at, data, NULL, NULL), 0,
+                model_result(w->m, read_once(w->p, v, (uint32_t)at, data, NULL, NULL), 0,
                              "read");
                 CHECK_MEM(data, s->data, s->bytes);
                 free(data);

@@ -1,6 +1,7 @@
 #include "content.h"
 #include "store/store.h"
 #include "stress.h"
+#include "read_once.h"
 
 #define BLOCK 4096u
 #define BYTES (300u * BLOCK + 100u) /* the last block is short */
@@ -24,7 +25,7 @@ static bool stored_is(const struct course *c)
         const struct version *v = pool_version(p, pool_version_count(p) - 1);
         int64_t at = version_find(v, "set");
         bool right = at >= 0 && v->regions[at]->desc.bytes == c->bytes &&
-                     pool_read_region(p, v, (uint32_t)at, back, NULL, NULL) == 0 &&
+                     read_once(p, v, (uint32_t)at, back, NULL, NULL) == 0 &&
                      memcmp(back, c->memory, c->bytes) == 0;
         CHECK_EQ(pool_close(&p), 0);
         free(back);

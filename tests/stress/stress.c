@@ -1,6 +1,7 @@
 #include "stress.h"
 #include "api/api_int.h"
 #include "engine/engine_int.h"
+#include "read_once.h"
 #include <errno.h>
 #include <sys/wait.h>
 
@@ -49,7 +50,7 @@ void stress_compare(const char *path, uint64_t version, const char *name, const 
         int64_t at = version_find(v, name);
         CHECK(at >= 0);
         uint8_t *back = malloc(bytes + 1);
-        CHECK_EQ(pool_read_region(p, v, (uint32_t)at, back, NULL, NULL), 0);
+        CHECK_EQ(read_once(p, v, (uint32_t)at, back, NULL, NULL), 0);
         CHECK_MEM(back, expected, bytes);
         free(back);
         CHECK_EQ(pool_close(&p), 0);

@@ -466,7 +466,11 @@ static void test_room_while_verified(void)
         uint8_t *to = mmap(NULL, BYTES + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
                            -1, 0);
         int64_t at = version_find(v, "large");
-        CHECK_EQ(lazy_place(&l, p, v, (uint32_t)at, to), 0);
+        struct reader *r;
+        struct reader_needs needs = {.largest = v->regions[at]->desc.bytes};
+        CHECK_EQ(reader_new(p, &needs, &r), 0);
+        CHECK_EQ(lazy_place(&l, p, r, v, (uint32_t)at, to), 0);
+        reader_delete(&r);
         calls = plat_system;
         calls.pread = slow_pread;
         calls.alloc = watching_alloc;

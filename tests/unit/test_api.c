@@ -375,7 +375,7 @@ static void test_memory_budget(void)
         CHECK_EQ(belay_config_set(c, "memory", "1MiB"), 0);
         CHECK_EQ(belay_open(c, &b), -ENOMEM);
         CHECK_HAS(belay_error(), "option memory");
-        CHECK_EQ(belay_config_set(c, "memory", "10MiB"), 0);
+        CHECK_EQ(belay_config_set(c, "memory", "9MiB"), 0);
         CHECK_EQ(belay_config_set(c, "block", "128"), 0);
         CHECK_EQ(belay_open(c, &b), 0);
         uint64_t *t = belay_alloc(b, "t", BELAY_U64, 1 << 20);
@@ -387,7 +387,7 @@ static void test_memory_budget(void)
         CHECK_EQ(belay_checkpoint(b), 0);
         struct belay_stats s = stats_of(b);
         CHECK(s.memory_peak <= s.memory_budget);
-        CHECK_EQ(s.memory_budget, 10 << 20);
+        CHECK_EQ(s.memory_budget, 9 << 20);
         CHECK_EQ(s.checkpoints_failed, 1);
         CHECK_EQ(belay_close(&b), 0);
         belay_config_delete(&c);

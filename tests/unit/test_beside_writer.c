@@ -3,6 +3,7 @@
 #include "check.h"
 #include "store/store.h"
 #include "test_env.h"
+#include "read_once.h"
 #include <belay/belay.h>
 #include <sys/stat.h>
 
@@ -174,7 +175,7 @@ static void test_overwritten_while_read(void)
         CHECK_EQ(reader_open(&p), 0);
         const struct version *v = pool_version(p, 0);
         mixed = 0;
-        CHECK_EQ(pool_read_region(p, v, 0, NULL, count_mixed, NULL), 0);
+        CHECK_EQ(read_once(p, v, 0, NULL, count_mixed, NULL), 0);
         CHECK(mixed > 0);
         CHECK_EQ(pool_lists(p, v), 0);
         CHECK_EQ(pool_close(&p), 0);

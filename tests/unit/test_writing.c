@@ -3,6 +3,7 @@
 #include "check.h"
 #include "store/store.h"
 #include "test_env.h"
+#include "read_once.h"
 #include <belay/belay.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -182,7 +183,7 @@ static void holes(const char *mask)
                 p = open_pool(MEDIA_MAPPED, mask, false);
                 (void)file_bytes(&allocated);
                 CHECK(allocated >= bytes);
-                CHECK_EQ(pool_read_region(p, pool_version(p, 0), 0, NULL, NULL, NULL), 0);
+                CHECK_EQ(read_once(p, pool_version(p, 0), 0, NULL, NULL, NULL), 0);
                 CHECK_EQ(pool_close(&p), 0);
         }
         fd = open(path, O_RDONLY);
