@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The library exports what its map and its public headers say: check_symbols.py LIB MAP HEADERDIR
 
-LIB is libbelay.so or libbelay.a. For the shared library also: every symbol has a version, nothing but libc
+LIB is libbelay.so, libbelay.a or libbelay-read.so, which has what read.h declares, and SHARED. For the shared library also: every symbol has a version, nothing but libc
 is needed, and no function is imported that would end the process or print. The shared library also exports,
 without a version, exactly the functions of libc that wrapped_symbols.txt lists; the archive none of them.
 """
@@ -14,6 +14,11 @@ from check_layers import ENDING_CALLS, PRINTING_CALLS
 from source_tree import TOP, report, strip
 
 WRAPPED = os.path.join(TOP, "scripts/wrapped_symbols.txt")
+
+# Public functions that both libraries have, and what they share behind them (src/base/public.c).
+SHARED = {"belay_error", "belay_error_code", "belay_code_text", "belay_log_sink", "belay_version_text"}
+PRIVATE = {"belay_private_shown", "belay_private_sink"}
+READ_HEADER = "read.h"
 
 NEEDED = re.compile(r"(libc|libpthread|libdl)\.so\.\d+|ld-linux.*")
 
@@ -52,11 +57,11 @@ def mapped(path):
     return set(names)
 
 
-def declared(folder):
-    """Functions that the headers declare; inline ones are not exported."""
-    names = set()
+def declared(folder, reads):
+    """Functions that the headers of a library declare; inline ones are not exported."""
+    names = set(SHARED) if reads else set()
     for header in sorted(os.listdir(folder)):
-        if not header.endswith(".h"):
+        if not header.endswith(".h") or (header == READ_HEADER) != reads:
             continue
         with open(os.path.join(folder, header), encoding="utf-8") as f:
             text = strip(f.read())
@@ -85,8 +90,9 @@ def main():
     symbols = exported(library, shared)
     if shared:
         take_wrapped(symbols, findings, os.path.basename(library).startswith("libbelay.so"))
+    reads = os.path.basename(library).startswith("libbelay-read.")
     compare(findings, set(symbols), "the library", mapped(map_path), "the map")
-    compare(findings, declared(headers), "the headers", mapped(map_path), "the map")
+    compare(findings, declared(headers, reads), "the headers", mapped(map_path) - PRIVATE, "the map")
     if shared:
         findings += [f"{name}: has no version" for name, version in symbols.items() if not version]
         for needed in re.findall(r"NEEDED.*\[(.*)\]", output("readelf", "-d", library)):

@@ -444,32 +444,3 @@ int belay_stats(struct belay *b, struct belay_stats *out)
         context_stats(b, &mine);
         return call_end(b, sized_give(out, &mine, sizeof(mine), "belay_stats"));
 }
-
-const char *belay_error(void)
-{
-        return err_shown()->text;
-}
-
-int belay_error_code(void)
-{
-        return err_shown()->code;
-}
-
-const char *belay_code_text(int code)
-{
-        return code_text(code);
-}
-
-void belay_log_sink(belay_log_fn fn, void *arg, enum belay_log_level most)
-{
-        log_set_sink(fn, arg, most);
-}
-
-#define TEXT2(x) #x
-#define TEXT(x)  TEXT2(x)
-
-const char *belay_version_text(void)
-{
-        return TEXT(BELAY_VERSION_MAJOR) "." TEXT(BELAY_VERSION_MINOR) "." TEXT(
-                BELAY_VERSION_PATCH);
-}

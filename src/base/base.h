@@ -16,7 +16,9 @@
 #endif
 
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
-#define ARRAY_LEN(a)           (sizeof(a) / sizeof((a)[0]))
+/* For what the library exports from modules whose names are hidden otherwise. */
+#define EXPORTED     __attribute__((visibility("default")))
+#define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 
 /* As in struct belay_status. Every thread has two such texts (error.c), in storage of which glibc
  * keeps some 1600 bytes for all libraries that dlopen loads. */

@@ -2,20 +2,20 @@
  * still say which object it concerns.
  *
  * There are two of them. The one that functions of the library record and pass up; and the one that
- * the program sees, which err_show makes of it when a public call has failed. What was tried in
- * vain inside a call that succeeds is not the program's business.
+ * the program sees (public.c), which err_show makes of it when a public call has failed. What was
+ * tried in vain inside a call that succeeds is not the program's business.
  *
  * Both lie in the block that a thread has from its beginning (initial-exec). Other thread-local
  * storage is found through a table that grows, by malloc, when a thread comes there after more
  * libraries were loaded. The flusher must not call malloc: a program thread may hold its lock while
  * it waits for the flusher. */
-#include "base/base.h"
+#include "base/base_int.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 
 #define EARLY __attribute__((tls_model("initial-exec")))
-static _Thread_local struct err_kept recorded EARLY, shown EARLY;
+static _Thread_local struct err_kept recorded EARLY;
 
 static void set_text(struct err_kept *e, int code, const char *text)
 {
@@ -76,12 +76,12 @@ int err_restore(int code, const char *text)
 
 void err_show(void)
 {
-        set_text(&shown, recorded.code, recorded.text);
+        set_text(belay_private_shown(), recorded.code, recorded.text);
 }
 
 const struct err_kept *err_shown(void)
 {
-        return &shown;
+        return belay_private_shown();
 }
 
 const char *code_text(int code)

@@ -5,38 +5,33 @@
  * it: one of them could hold a lock that the sink takes. So the messages of the library's own
  * threads wait until a call of the program takes them to the sink. For the same reason such a
  * thread takes no lock here. */
-#include "base/base.h"
+#include "base/base_int.h"
 #include <stdarg.h>
 #include <stdio.h>
 
-struct sink {
-        belay_log_fn fn;
-        void *arg;
-        enum belay_log_level most;
-};
-
-/* The fields change together, so a reader must not see half of a change. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct sink now;
-static _Atomic int most = -1; /* the same as in `now`; -1: there is no sink */
 /* Where this thread's messages wait; NULL: they go to the sink. The model: see error.c. */
 static _Thread_local struct log_queue *queue __attribute__((tls_model("initial-exec")));
 
 void log_set_sink(belay_log_fn fn, void *arg, enum belay_log_level level)
 {
-        pthread_mutex_lock(&lock);
-        now = (struct sink){fn, arg, level};
-        atomic_store(&most, fn ? (int)level : -1);
-        pthread_mutex_unlock(&lock);
+        struct log_sink *s = belay_private_sink();
+        pthread_mutex_lock(&s->lock);
+        s->fn = fn;
+        s->arg = arg;
+        atomic_store(&s->most, fn ? (int)level : -1);
+        pthread_mutex_unlock(&s->lock);
 }
 
 static void call_sink(enum belay_log_level level, const char *text)
 {
-        pthread_mutex_lock(&lock);
-        struct sink to = now;
-        pthread_mutex_unlock(&lock);
-        if (to.fn && level <= to.most)
-                to.fn(to.arg, level, text);
+        struct log_sink *s = belay_private_sink();
+        pthread_mutex_lock(&s->lock);
+        belay_log_fn fn = s->fn;
+        void *arg = s->arg;
+        int most = atomic_load(&s->most);
+        pthread_mutex_unlock(&s->lock);
+        if (fn && (int)level <= most)
+                fn(arg, level, text);
 }
 
 /* ---- messages that wait ------------------------------------------------------------------------
@@ -107,7 +102,7 @@ void log_deliver(struct log_queue *q)
 void log_emit(enum belay_log_level level, const char *fmt, ...)
 {
         char text[ERR_TEXT_BYTES];
-        if ((int)level > atomic_load(&most))
+        if ((int)level > atomic_load(&belay_private_sink()->most))
                 return;
         va_list args;
         va_start(args, fmt);
