@@ -60,6 +60,7 @@ struct superblock {
         uint64_t next_version;
         uint64_t created_ns;
         uint64_t held_bytes; /* format.md §8: free slots below this are not used */
+        uint32_t format;     /* that it was written in; set by decoding           */
         uint64_t confirmed;  /* newest version that every member has; 0: none     */
         struct job_place place;
         char job[BELAY_MAX_NAME + 1]; /* name, "" outside of jobs */

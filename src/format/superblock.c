@@ -112,6 +112,7 @@ int superblock_decode(const uint8_t in[SUPER_BYTES], struct superblock *out)
                 .created_ns = get_u64(in + AT_CREATED),
                 .held_bytes = get_u64(in + AT_HELD),
                 .version_count = get_u32(in + AT_COUNT),
+                .format = header_version(in),
         };
         memcpy(s.pool_id, in + AT_ID, sizeof(s.pool_id));
         if (get_u32(in + AT_SLOT) != SLOT_BYTES)

@@ -27,6 +27,7 @@ struct plat_stat {
 typedef unsigned long plat_thread; /* a pthread_t */
 struct plat_ring;                  /* an io_uring */
 enum plat_io { PLAT_READ, PLAT_WRITE };
+enum plat_lock { PLAT_UNLOCK, PLAT_LOCK_SHARED, PLAT_LOCK_EXCLUSIVE };
 enum plat_where { PLAT_HERE, PLAT_ANOTHER, PLAT_NOTHING, PLAT_DELETED };
 
 /* How bytes get into persistent memory; from libpmem2. */
@@ -67,6 +68,10 @@ struct plat_calls {
         int (*fsync)(int fd);
         int (*flock)(int fd);      /* exclusive, without waiting */
         int (*lock_owner)(int fd); /* pid of a process that holds the lock, 0 if unknown */
+        /* Locks one byte of the file, which need not exist, or gives it back; never waits. The lock
+         * belongs to what open() made: it ends with the last descriptor of that, and two of one
+         * process are strangers. -EAGAIN if somebody else's lock stands against it. */
+        int (*lock_byte)(int fd, uint64_t offset, enum plat_lock how);
         int (*rename_new)(int dir, const char *from, const char *to); /* -EEXIST if `to` exists */
         int (*unlink)(int dir, const char *name);
         int64_t (*append)(int fd, const void *buf, size_t bytes); /* at the end of the file */

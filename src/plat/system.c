@@ -168,6 +168,20 @@ static int sys_flock(int fd)
         return result(rc);
 }
 
+static int sys_lock_byte(int fd, uint64_t offset, enum plat_lock how)
+{
+        static const short types[] = {F_UNLCK, F_RDLCK, F_WRLCK};
+        struct flock lock = {
+                .l_type = types[how], .l_whence = SEEK_SET, .l_start = (off_t)offset, .l_len = 1};
+        int rc;
+        do
+                rc = fcntl(fd, F_OFD_SETLK, &lock);
+        while (rc < 0 && errno == EINTR);
+        if (rc < 0 && errno == EACCES) /* POSIX allows both for "locked by somebody else" */
+                return -EAGAIN;
+        return result(rc);
+}
+
 /* flock does not tell its owner; /proc/locks does: "1: FLOCK ADVISORY WRITE 1234 fe:01:5678 0 EOF".
  */
 static int sys_lock_owner(int fd)
@@ -435,6 +449,7 @@ const struct plat_calls plat_system = {
         .fsync = sys_fsync,
         .flock = sys_flock,
         .lock_owner = sys_lock_owner,
+        .lock_byte = sys_lock_byte,
         .rename_new = sys_rename_new,
         .unlink = sys_unlink,
         .append = sys_append,

@@ -281,10 +281,6 @@ static int load(struct pool *p)
         return rc || p->options.readonly ? rc : back_holes(p);
 }
 
-/* A writer that publishes hundreds of versions a second loses this race to a reader within a few
- * tries. */
-#define LOAD_ATTEMPTS 100
-
 static void unload(struct pool *p)
 {
         while (p->version_count)
@@ -309,8 +305,7 @@ static int load_steady(struct pool *p)
                         return rc;
                 unload(p);
         }
-        return err_set(-EAGAIN, "pool '%s' changes faster than it can be read; try again",
-                       p->label);
+        return pool_too_fast(p);
 }
 
 /* ---- the pool ----------------------------------------------------------------------------------
@@ -523,10 +518,15 @@ void pool_info(const struct pool *p, struct pool_info *out)
                 .used_bytes = (p->space.slots - p->space.free) * SLOT_BYTES,
                 .generation = p->super.generation,
                 .created_ns = p->super.created_ns,
+                .format = p->super.format,
+                .confirmed = p->super.confirmed,
+                .place = p->super.place,
+                .job = p->super.job,
                 .newest = p->version_count ? p->versions[p->version_count - 1]->number : 0,
                 .lost = p->other.lost,
                 .lost_listed = p->other.listed,
         };
         memcpy(out->id, p->super.pool_id, sizeof(out->id));
-        memcpy(out->superblock, p->super_state, sizeof(out->superblock));
+        out->superblock[0] = p->super_state[0];
+        out->superblock[1] = p->super_state[1];
 }

@@ -96,10 +96,15 @@ struct pool_info {
         const char *media; /* "file, io_uring, direct", … */
         uint64_t file_bytes, pool_bytes, used_bytes;
         uint64_t generation, created_ns;
+        uint32_t format;
+        uint64_t
+                confirmed; /* newest version that every member of the job has, 0 if there is none */
+        struct job_place place;
+        const char *job; /* "" outside of jobs */
         uint64_t newest; /* version, 0 if there is none */
         uint8_t id[16];
         /* State of the two superblocks: "" if valid or not yet written, else what is wrong. */
-        char superblock[2][160];
+        const char *superblock[2];
         uint64_t lost;    /* version that may have been listed by a damaged one only; 0: none */
         bool lost_listed; /* … and was, by what can be read of that one                     */
 };
@@ -108,6 +113,19 @@ void pool_info(const struct pool *p, struct pool_info *out);
  * is its content, whether it has checksums or not. 0 if a writer has given it up: its place may
  * have been used again, and what was read counts for nothing. */
 int pool_lists(struct pool *p, const struct version *v);
+
+/* For readonly pools: takes over what was published since it was opened. 1: the list has changed,
+ * and versions that it does not have any more are gone from memory too; 0: it has not. On failure
+ * everything is as it was. No version may be in use by a reader. */
+int pool_refresh(struct pool *p);
+/* -ESTALE with the text that the version is gone. */
+int pool_gone(const struct pool *p, uint64_t version);
+
+/* For readonly pools: as long as this process lives and has the version pinned, writers keep it.
+ * -ESTALE if it is gone already. Each pin has its unpin; closing the pool ends all. A child of
+ * fork() has neither the pins nor the pool. */
+int pool_pin(struct pool *p, uint64_t version);
+void pool_unpin(struct pool *p, uint64_t version);
 
 /* Does this file begin like a pool, in whatever state? For those who write files: a pool is not to
  * be written over. */

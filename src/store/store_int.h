@@ -219,6 +219,13 @@ struct lost_list {
         bool listed;   /* … and was, by what can be read of it         */
 };
 
+/* A version that this readonly pool keeps writers from giving up. */
+struct pin {
+        uint64_t version;
+        uint32_t count;
+};
+#define MAX_PINS 256u
+
 struct pool {
         char path[4096];
         struct place place; /* where it was opened for writing; dir < 0: for reading */
@@ -233,6 +240,8 @@ struct pool {
         uint64_t given_up; /* newest version that made room for the next (replace) */
         struct version *versions[MAX_VERSIONS];
         uint32_t version_count;
+        struct pin pins[MAX_PINS];
+        uint32_t pin_count;
         /* Listed by a superblock write whose fate is unknown: its slots stay taken until that
          * superblock has been written again (pool_settle). */
         struct version *limbo;
@@ -362,6 +371,10 @@ int superblocks_read(struct pool *p, struct superblock *out, uint32_t *at);
 int superblocks_read_both(struct pool *p, struct superblock *out, uint32_t *at);
 /* Has a writer published since the readonly pool was loaded? */
 bool superblocks_changed(struct pool *p);
+/* A reader that met a list just being replaced tries again. A writer that publishes hundreds of
+ * versions a second loses this race to it within a few tries. */
+#define LOAD_ATTEMPTS 100
+int pool_too_fast(const struct pool *p);
 
 /* listing.c: after a superblock write of unknown fate: makes the current list certain again. */
 int pool_settle(struct pool *p);

@@ -1,0 +1,73 @@
+/* pin.c: a reader keeps a version from being given up.
+ *
+ * A pin is a shared lock on one byte of the pool file, far behind its end: PIN_BASE + the number of
+ * the version. The kernel takes it back when the process ends, however it ends. A writer that is
+ * about to give a version up asks for an exclusive lock on that byte.
+ *
+ * A pin that comes too late must not count: after the lock is held, the list is read again. If it
+ * still has the version, every writer that gives it up later meets the lock. */
+#include "store/store_int.h"
+#include <errno.h>
+
+#define PIN_BASE (UINT64_C(1) << 62)
+
+static struct pin *find(struct pool *p, uint64_t version)
+{
+        for (uint32_t i = 0; i < p->pin_count; i++)
+                if (p->pins[i].version == version)
+                        return &p->pins[i];
+        return NULL;
+}
+
+/* 0 with the lock held. */
+static int lock(struct pool *p, const struct version *v)
+{
+        int fd = p->media->fd;
+        int rc = plat->lock_byte(fd, PIN_BASE + v->number, PLAT_LOCK_SHARED);
+        if (rc == -EAGAIN)
+                return pool_gone(p, v->number);
+        if (rc)
+                return err_set(rc, "version %llu of pool '%s' cannot be pinned: %s",
+                               (unsigned long long)v->number, p->label, code_text(rc));
+        int listed = pool_lists(p, v);
+        if (listed > 0)
+                return 0;
+        (void)plat->lock_byte(fd, PIN_BASE + v->number, PLAT_UNLOCK);
+        return listed ? listed : pool_gone(p, v->number);
+}
+
+int pool_pin(struct pool *p, uint64_t version)
+{
+        struct pin *pin = find(p, version);
+        if (pin) {
+                pin->count++;
+                return 0;
+        }
+        const struct version *v = pool_find_version(p, version);
+        if (!v)
+                return err_set(-ENOENT, "pool '%s' has no version %llu", p->label,
+                               (unsigned long long)version);
+        if (version >= PIN_BASE || p->pin_count == MAX_PINS)
+                return err_set(-ENOSPC, "version %llu of pool '%s' cannot be pinned: %s",
+                               (unsigned long long)version, p->label,
+                               p->pin_count == MAX_PINS ? "too many are"
+                                                        : "its number is too high");
+        /* A copy of the descriptor in a child would keep the locks when this process has ended. */
+        if (p->pin_count == 0) {
+                plat_forget_descriptors(p->media->fd, p->media->fd);
+                plat_close_in_children(p->media->fd, p->media->fd);
+        }
+        int rc = lock(p, v);
+        if (rc == 0)
+                p->pins[p->pin_count++] = (struct pin){version, 1};
+        return rc;
+}
+
+void pool_unpin(struct pool *p, uint64_t version)
+{
+        struct pin *pin = find(p, version);
+        if (!pin || --pin->count > 0)
+                return;
+        *pin = p->pins[--p->pin_count];
+        (void)plat->lock_byte(p->media->fd, PIN_BASE + version, PLAT_UNLOCK);
+}
