@@ -195,6 +195,14 @@ void *belay_ptr(struct belay *b, const char *name);
  * its pages readable and writable again. */
 int belay_checkpoint(struct belay *b);
 
+/* The next version gets this number instead of the next one, for programs that agree on numbers with
+ * others. The checkpoint fails if a version of this or a higher number exists or has existed. One
+ * thread at a time. */
+int belay_next_version(struct belay *b, uint64_t number);
+/* Everybody else has this version, too: besides the last ones (option versions) it stays in the pool
+ * until a newer one is confirmed. Stored with the next version. One thread at a time. */
+int belay_confirm(struct belay *b, uint64_t version);
+
 /* A checkpoint in pieces, for programs whose regions become final at different times. belay_add
  * freezes one region and returns, as belay_checkpoint does with all of them; belay_end freezes
  * those that were not added and ends the version, which is then published. It has every region as

@@ -185,6 +185,25 @@ int belay_checkpoint(struct belay *b)
         return call_end(b, context_checkpoint(b, NULL));
 }
 
+int belay_next_version(struct belay *b, uint64_t number)
+{
+        int rc = context_check(b);
+        if (rc == 0 && (number == 0 || number == UINT64_MAX))
+                rc = err_set(-EINVAL, "belay_next_version: %llu is not the number of a version",
+                             (unsigned long long)number);
+        if (rc == 0)
+                engine_set_number(b->engine, number);
+        return call_end(b, rc);
+}
+
+int belay_confirm(struct belay *b, uint64_t version)
+{
+        int rc = context_check(b);
+        if (rc == 0)
+                engine_confirm(b->engine, version);
+        return call_end(b, rc);
+}
+
 int belay_begin(struct belay *b)
 {
         int rc = check_begin(b);

@@ -36,6 +36,10 @@ static int begin_version(struct engine *e)
         precopy_end_interval(&e->precopy);
         if (rc == 0 && !e->precopy.draft)
                 rc = draft_begin(e->pool, &e->commit.draft);
+        if (rc == 0 && e->next_number)
+                rc = draft_set_number(e->commit.draft, e->next_number);
+        e->next_number = 0;
+        pool_confirm(e->pool, e->confirmed);
         if (rc)
                 return epoch_fail(e, rc);
         workers_lock(&e->workers);
@@ -98,6 +102,16 @@ int engine_checkpoint(struct engine *e, uint64_t *version)
         if (rc == 0)
                 *version = number;
         return rc;
+}
+
+void engine_set_number(struct engine *e, uint64_t number)
+{
+        e->next_number = number;
+}
+
+void engine_confirm(struct engine *e, uint64_t version)
+{
+        e->confirmed = max_u64(e->confirmed, version);
 }
 
 int engine_checkpoint_one(struct engine *e, struct region *r, uint64_t *version)

@@ -61,6 +61,10 @@ void engine_forget(struct engine *e);
 int engine_checkpoint(struct engine *e, uint64_t *version);
 /* Of one region alone. The others are in the version as they were in the one before. */
 int engine_checkpoint_one(struct engine *e, struct region *r, uint64_t *version);
+/* The next version gets this number. */
+void engine_set_number(struct engine *e, uint64_t number);
+/* Every member of the job has the version: the pool keeps it, or a newer one that is confirmed. */
+void engine_confirm(struct engine *e, uint64_t version);
 /* Regions that are not registered stay in new versions as well, until they are dropped. */
 void engine_carry(struct engine *e, bool carry);
 int engine_drop(struct engine *e, const char *name);

@@ -72,6 +72,8 @@ struct plat_calls {
          * belongs to what open() made: it ends with the last descriptor of that, and two of one
          * process are strangers. -EAGAIN if somebody else's lock stands against it. */
         int (*lock_byte)(int fd, uint64_t offset, enum plat_lock how);
+        /* pid of a process with such a lock, 0 if unknown. Slow, for the text of an error. */
+        int (*byte_holder)(int fd, uint64_t offset);
         int (*rename_new)(int dir, const char *from, const char *to); /* -EEXIST if `to` exists */
         int (*unlink)(int dir, const char *name);
         int64_t (*append)(int fd, const void *buf, size_t bytes); /* at the end of the file */

@@ -30,4 +30,7 @@ int signal_system_catch(unsigned kind);
 void signal_system_release(unsigned kind);
 uint32_t signal_system_count(unsigned kind);
 
+/* lock_holder.c */
+int lock_system_holder(int fd, uint64_t offset);
+
 #endif

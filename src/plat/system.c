@@ -450,6 +450,7 @@ const struct plat_calls plat_system = {
         .flock = sys_flock,
         .lock_owner = sys_lock_owner,
         .lock_byte = sys_lock_byte,
+        .byte_holder = lock_system_holder,
         .rename_new = sys_rename_new,
         .unlink = sys_unlink,
         .append = sys_append,

@@ -41,8 +41,8 @@ int draft_begin(struct pool *p, struct draft **out)
         int rc = pool_present(p);
         if (rc == 0)
                 rc = pool_settle(p);
-        if (rc == 0 && p->options.replace && p->version_count)
-                rc = listing_give_up(p);
+        if (rc == 0)
+                rc = listing_make_room(p);
         if (rc)
                 return rc;
         struct draft *d = p->idle ? p->idle : budget_alloc(p->budget, sizeof(*d), "the draft");

@@ -277,6 +277,18 @@ bool draft_compares(const struct draft *d, uint32_t region)
         return d->regions[region].old != NULL;
 }
 
+int draft_set_number(struct draft *d, uint64_t number)
+{
+        if (number < d->p->super.next_version || number == UINT64_MAX)
+                return err_set(-EINVAL,
+                               "version %llu of pool '%s' cannot be: numbers up to %llu have been "
+                               "used",
+                               (unsigned long long)number, d->p->label,
+                               (unsigned long long)d->p->super.next_version - 1);
+        d->v->number = number;
+        return 0;
+}
+
 uint64_t draft_number(const struct draft *d)
 {
         return d->v->number;

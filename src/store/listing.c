@@ -3,6 +3,7 @@
  * A list is written over the superblock that is not current, and becomes the truth with the barrier
  * after it. draft.c has the invariants; 2, 3 and 4 are kept here. */
 #include "store/store_int.h"
+#include <errno.h>
 
 static int write_superblock(struct pool *p, const struct superblock *s)
 {
@@ -37,23 +38,60 @@ int pool_settle(struct pool *p)
         return 0;
 }
 
-/* What stays listed: every damaged version that is to be kept, and so many of the newest undamaged
- * ones, in ascending order. */
-static uint32_t choose_kept(const struct pool *p, uint64_t most, struct version *keep[MAX_VERSIONS])
+/* What becomes of the list. Those that leave it are seized, so that no reader can pin them any more,
+ * until the list is written. */
+struct next_list {
+        struct version *keep[MAX_VERSIONS]; /* ascending */
+        uint32_t kept;
+        const struct version *leave[MAX_VERSIONS];
+        uint32_t left;
+};
+
+/* The newest version that all members of the job have, by what they told each other. */
+static const struct version *newest_confirmed(const struct pool *p)
+{
+        for (uint32_t i = p->version_count; i > 0; i--)
+                if (p->versions[i - 1]->number <= p->super.confirmed &&
+                    version_usable(p->versions[i - 1]))
+                        return p->versions[i - 1];
+        return NULL;
+}
+
+static void let_go(struct pool *p, const struct next_list *n)
+{
+        for (uint32_t i = 0; i < n->left; i++)
+                pin_let_go(p, n->leave[i]);
+}
+
+/* What stays: every damaged version that is to be kept, so many of the newest undamaged ones, the
+ * newest confirmed one, and what a reader has pinned. */
+static int choose(struct pool *p, uint64_t most, struct next_list *n)
 {
         uint32_t good = 0;
-        uint32_t n = 0;
         struct version *down[MAX_VERSIONS];
-        for (uint32_t i = p->version_count; i > 0 && n < MAX_VERSIONS - 1; i--) {
+        const struct version *confirmed = newest_confirmed(p);
+        n->kept = n->left = 0;
+        for (uint32_t i = p->version_count; i > 0; i--) {
                 struct version *v = p->versions[i - 1];
-                bool stays = version_usable(v) ? good < most : p->options.damaged == DAMAGED_KEEP;
-                if (stays)
-                        down[n++] = v;
+                bool wanted = version_usable(v) ? good < most || v == confirmed
+                                                : p->options.damaged == DAMAGED_KEEP;
                 good += version_usable(v);
+                /* Damaged ones give way when the list is full: nobody can read them. */
+                if (wanted && (version_usable(v) || n->kept < MAX_VERSIONS - 1))
+                        down[n->kept++] = v;
+                else if (pin_seize(p, v))
+                        n->leave[n->left++] = v;
+                else
+                        down[n->kept++] = v;
         }
-        for (uint32_t i = 0; i < n; i++)
-                keep[i] = down[n - 1 - i];
-        return n;
+        for (uint32_t i = 0; i < n->kept; i++)
+                n->keep[i] = down[n->kept - 1 - i];
+        if (n->kept < MAX_VERSIONS)
+                return 0;
+        char blame[96];
+        let_go(p, n);
+        return err_set(-EBUSY, "pool '%s' cannot list more than %u versions%s", p->label,
+                       MAX_VERSIONS, pin_blame(p, blame, sizeof(blame)));
 }
 
 static struct version_entry entry_of(const struct version *v)
@@ -63,13 +101,12 @@ static struct version_entry entry_of(const struct version *v)
 }
 
 /* Puts them into a superblock. */
-static void list_kept(const struct pool *p, struct version *keep[MAX_VERSIONS], uint32_t kept,
-                      struct superblock *s)
+static void list_kept(const struct pool *p, const struct next_list *n, struct superblock *s)
 {
-        s->version_count = kept;
+        s->version_count = n->kept;
         s->held_bytes = 0;
-        for (uint32_t i = 0; i < kept; i++) {
-                const struct version *v = keep[i];
+        for (uint32_t i = 0; i < n->kept; i++) {
+                const struct version *v = n->keep[i];
                 s->versions[i] = entry_of(v);
                 if (!v->unreadable)
                         continue;
@@ -82,40 +119,43 @@ static void list_kept(const struct pool *p, struct version *keep[MAX_VERSIONS], 
 }
 
 /* Frees what left the list. From here on the new list is the truth. */
-static void adopt(struct pool *p, const struct superblock *s, struct version *keep[MAX_VERSIONS],
-                  uint32_t kept)
+static void adopt(struct pool *p, const struct superblock *s, const struct next_list *n)
 {
-        struct version *gone[MAX_VERSIONS];
-        uint32_t gone_count = 0;
-        for (uint32_t i = 0; i < p->version_count; i++) {
-                bool stays = false;
-                for (uint32_t k = 0; k < kept; k++)
-                        stays |= keep[k] == p->versions[i];
-                if (!stays)
-                        gone[gone_count++] = p->versions[i];
-        }
-        memcpy(p->versions, keep, kept * sizeof(*keep));
-        p->version_count = kept;
+        let_go(p, n);
+        memcpy(p->versions, n->keep, n->kept * sizeof(*n->keep));
+        p->version_count = n->kept;
         p->super = *s;
         p->super_at = 1 - p->super_at;
         p->super_state[p->super_at][0] = '\0';
-        for (uint32_t i = 0; i < gone_count; i++)
-                version_delete(p, gone[i]);
+        for (uint32_t i = 0; i < n->left; i++)
+                version_delete(p, (struct version *)(uintptr_t)n->leave[i]);
 }
 
-/* Old versions make room for the next. From here to its publication the pool has none that can be
- * restored, and says so: an empty list, or one of damaged versions, but numbers in use. */
-int listing_give_up(struct pool *p)
+static uint32_t usable_count(const struct pool *p)
 {
-        struct version *keep[MAX_VERSIONS];
-        uint32_t kept = choose_kept(p, 0, keep);
+        uint32_t count = 0;
+        for (uint32_t i = 0; i < p->version_count; i++)
+                count += version_usable(p->versions[i]);
+        return count;
+}
+
+/* With the option replace the pool has, from here to the next publication, no version that can be
+ * restored, and says so: an empty list, or one of damaged versions, but numbers in use. */
+int listing_make_room(struct pool *p)
+{
+        struct next_list n;
         struct superblock s = p->super;
-        if (kept == p->version_count)
+        uint64_t most = p->options.replace ? 0 : p->options.versions;
+        if (p->version_count == 0 || (!p->options.replace && usable_count(p) <= most))
                 return 0;
+        int rc = choose(p, most, &n);
+        if (rc || n.left == 0)
+                return rc;
         s.generation++;
-        list_kept(p, keep, kept, &s);
-        int rc = write_superblock(p, &s);
+        list_kept(p, &n, &s);
+        rc = write_superblock(p, &s);
         if (rc) {
+                let_go(p, &n);
                 /* Which list the medium holds is unknown; the old versions are untouched. A
                  * generation that may be on the medium is not used again. */
                 p->doubtful = true;
@@ -124,24 +164,27 @@ int listing_give_up(struct pool *p)
                                media_text(rc));
         }
         p->given_up = p->versions[p->version_count - 1]->number;
-        adopt(p, &s, keep, kept);
+        adopt(p, &s, &n);
         return 0;
 }
 
 int listing_add(struct draft *d)
 {
         struct pool *p = d->p;
-        struct version *keep[MAX_VERSIONS];
-        uint32_t kept = choose_kept(p, p->options.versions - 1, keep);
+        struct next_list n;
+        int rc = choose(p, p->options.versions - 1, &n);
+        if (rc)
+                return rc;
         d->v->time_ns = plat->wall_ns();
         struct superblock s = p->super;
         s.generation++;
         s.next_version = d->v->number + 1;
         s.pool_bytes = p->media->bytes;
-        keep[kept++] = d->v;
-        list_kept(p, keep, kept, &s);
-        int rc = write_superblock(p, &s);
+        n.keep[n.kept++] = d->v;
+        list_kept(p, &n, &s);
+        rc = write_superblock(p, &s);
         if (rc) {
+                let_go(p, &n);
                 /* Old or new list: nobody knows which one the medium holds. Keep both alive
                  * (invariant 4); a number and a generation that may be on the medium are not used
                  * again. */
@@ -152,7 +195,7 @@ int listing_add(struct draft *d)
                 return err_set(rc, "write of the superblock of pool '%s': %s", p->label,
                                media_text(rc));
         }
-        adopt(p, &s, keep, kept);
+        adopt(p, &s, &n);
         d->v = NULL;
         return 0;
 }

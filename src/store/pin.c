@@ -8,6 +8,7 @@
  * still has the version, every writer that gives it up later meets the lock. */
 #include "store/store_int.h"
 #include <errno.h>
+#include <stdio.h>
 
 #define PIN_BASE (UINT64_C(1) << 62)
 
@@ -61,6 +62,43 @@ int pool_pin(struct pool *p, uint64_t version)
         if (rc == 0)
                 p->pins[p->pin_count++] = (struct pin){version, 1};
         return rc;
+}
+
+/* ---- the writer's side: a version that is to leave the list is seized first ---- */
+
+bool pin_seize(struct pool *p, const struct version *v)
+{
+        if (v->number >= PIN_BASE)
+                return true;
+        /* Where files cannot be locked so, nobody has a pin. */
+        return plat->lock_byte(p->media->fd, PIN_BASE + v->number, PLAT_LOCK_EXCLUSIVE) != -EAGAIN;
+}
+
+void pin_let_go(struct pool *p, const struct version *v)
+{
+        if (v->number < PIN_BASE)
+                (void)plat->lock_byte(p->media->fd, PIN_BASE + v->number, PLAT_UNLOCK);
+}
+
+const char *pin_blame(struct pool *p, char *text, size_t bytes)
+{
+        text[0] = '\0';
+        for (uint32_t i = 0; i < p->version_count; i++) {
+                const struct version *v = p->versions[i];
+                if (pin_seize(p, v)) {
+                        pin_let_go(p, v);
+                        continue;
+                }
+                int holder = plat->byte_holder(p->media->fd, PIN_BASE + v->number);
+                if (holder > 0)
+                        snprintf(text, bytes, "; process %d holds version %llu, which it reads",
+                                 holder, (unsigned long long)v->number);
+                else
+                        snprintf(text, bytes, "; another process holds version %llu, which it reads",
+                                 (unsigned long long)v->number);
+                return text;
+        }
+        return text;
 }
 
 void pool_unpin(struct pool *p, uint64_t version)

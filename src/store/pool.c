@@ -477,6 +477,11 @@ int pool_avoid_block(struct pool *p, const struct version *v, uint32_t region, u
         return 0;
 }
 
+void pool_confirm(struct pool *p, uint64_t version)
+{
+        p->super.confirmed = max_u64(p->super.confirmed, version);
+}
+
 int pool_number_from(struct pool *p, uint64_t number)
 {
         if (number == UINT64_MAX)

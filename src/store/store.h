@@ -84,6 +84,9 @@ void pool_mark_damaged(struct pool *p, struct version *v, const char *damage);
 /* The block turned out to be damaged, but its content is known from elsewhere: no further version
  * shares it. In a pool opened for writing. */
 int pool_avoid_block(struct pool *p, const struct version *v, uint32_t region, uint64_t block);
+/* Every member of the job has this version: besides the last ones, the newest that is confirmed
+ * stays. Stored with the next publication. */
+void pool_confirm(struct pool *p, uint64_t version);
 /* The next version has at least this number. */
 int pool_number_from(struct pool *p, uint64_t number);
 /* The pool becomes a place for the data that has this id; only while it has no version. It is
@@ -218,6 +221,8 @@ bool draft_knows(const struct draft *d, const char *name);
 void draft_write_all(struct draft *d, uint32_t region);
 /* Has an earlier version the region, to be compared with? */
 bool draft_compares(const struct draft *d, uint32_t region);
+/* The version gets this number, which no version has had: -EINVAL otherwise. Before publication. */
+int draft_set_number(struct draft *d, uint64_t number);
 /* Number the version will have. */
 uint64_t draft_number(const struct draft *d);
 /* Number of the version that unchanged blocks are shared with, 0 if there is none. */

@@ -376,10 +376,17 @@ bool superblocks_changed(struct pool *p);
 #define LOAD_ATTEMPTS 100
 int pool_too_fast(const struct pool *p);
 
+/* pin.c: true if no reader has the version pinned; none can then, until pin_let_go. */
+bool pin_seize(struct pool *p, const struct version *v);
+void pin_let_go(struct pool *p, const struct version *v);
+/* Who has a version pinned, as the end of an error's text; "" if nobody. Returns text. */
+const char *pin_blame(struct pool *p, char *text, size_t bytes);
+
 /* listing.c: after a superblock write of unknown fate: makes the current list certain again. */
 int pool_settle(struct pool *p);
-/* With the option replace: old versions make room for the next. */
-int listing_give_up(struct pool *p);
+/* Before a version is begun: with the option replace all old ones make room for it; else those that
+ * only a reader kept, which has let them go since. */
+int listing_make_room(struct pool *p);
 /* All that the draft refers to is durable: its version joins the list, old ones leave it. */
 int listing_add(struct draft *d);
 struct version *version_new(struct pool *p);
