@@ -123,24 +123,23 @@ int pool_too_fast(const struct pool *p)
 int pool_refresh(struct pool *p)
 {
         struct listing before;
-        bool any = false;
+        int rc = 0;
+        keep(p, &before);
         for (int attempt = 0; attempt < LOAD_ATTEMPTS; attempt++) {
                 bool changed = false;
-                keep(p, &before);
-                int rc = read_list(p, &before, &changed);
-                if (rc) {
-                        struct err_kept kept;
-                        err_keep(&kept);
-                        drop(p, p->versions, p->version_count, before.versions, before.count);
-                        put_back(p, &before);
-                        return err_give_back(&kept);
+                rc = read_list(p, &before, &changed);
+                if (rc == 0 && looks_damaged(p) && superblocks_changed(p))
+                        rc = pool_too_fast(p); /* a list that was just being replaced */
+                if (rc == 0) {
+                        drop(p, before.versions, before.count, p->versions, p->version_count);
+                        return changed;
                 }
-                drop(p, before.versions, before.count, p->versions, p->version_count);
-                any |= changed;
-                if (!looks_damaged(p) || !superblocks_changed(p))
-                        return any;
+                drop(p, p->versions, p->version_count, before.versions, before.count);
+                put_back(p, &before);
+                if (rc != -EAGAIN)
+                        break;
         }
-        return pool_too_fast(p);
+        return rc;
 }
 
 int pool_gone(const struct pool *p, uint64_t version)

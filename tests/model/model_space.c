@@ -119,8 +119,7 @@ static void check_content(struct sweep *w, const struct version *v,
                 CHECK_EQ(v->regions[at]->desc.bytes, s->bytes);
                 uint8_t *data = malloc(s->bytes + 1);
                 CHECK(data != NULL);
-                model_result(w->m, read_once(w->p, v, (uint32_t)at, data, NULL, NULL), 0,
-                             "read");
+                model_result(w->m, read_once(w->p, v, (uint32_t)at, data, NULL, NULL), 0, "read");
                 CHECK_MEM(data, s->data, s->bytes);
                 free(data);
         }

@@ -5,6 +5,7 @@
 #include "test_env.h"
 #include "read_once.h"
 #include <belay/belay.h>
+#include <errno.h>
 #include <sys/stat.h>
 
 #define WORDS (1u << 21) /* 16 MiB: twice what a reader has in flight */
@@ -147,6 +148,39 @@ static void test_listed(void)
         CHECK_EQ(belay_close(&writer), 0);
 }
 
+/* What is new is read, what is known stays; a refresh that fails changes nothing. */
+static void test_refresh(void)
+{
+        struct pool *p;
+        writer_open("refresh", "2");
+        writer_attach(1024);
+        writer_publish();
+        CHECK_EQ(reader_open(&p), 0);
+        const struct version *first = pool_version(p, 0);
+        CHECK_EQ(pool_refresh(p), 0);
+        writer_publish();
+        budget.limit = atomic_load(&budget.used);
+        CHECK_EQ(pool_refresh(p), -ENOMEM);
+        CHECK_EQ(pool_version_count(p), 1);
+        CHECK(pool_version(p, 0) == first);
+        CHECK_EQ(pool_lists(p, first), 1);
+        budget.limit = 1u << 30;
+        CHECK_EQ(pool_refresh(p), 1);
+        CHECK_EQ(pool_version_count(p), 2);
+        CHECK(pool_version(p, 0) == first);
+        for (unsigned i = 0; i < 3; i++)
+                writer_publish();
+        CHECK_EQ(pool_refresh(p), 1);
+        CHECK_EQ(pool_refresh(p), 0);
+        CHECK_EQ(pool_version_count(p), 2);
+        CHECK_EQ(pool_version(p, 0)->number, 4);
+        CHECK_EQ(pool_version(p, 1)->number, 5);
+        CHECK_EQ(pool_lists(p, pool_version(p, 0)), 1);
+        CHECK_EQ(pool_close(&p), 0);
+        CHECK_EQ(atomic_load(&budget.used), 0);
+        CHECK_EQ(belay_close(&writer), 0);
+}
+
 /* Without checksums nothing else tells that a region was overwritten while it was read. */
 static uint64_t mixed;
 
@@ -277,6 +311,7 @@ int main(void)
         test_env_clean();
         RUN(test_growth_after_size);
         RUN(test_listed);
+        RUN(test_refresh);
         RUN(test_overwritten_while_read);
         RUN(test_torn_superblock);
         RUN(test_slow_superblock);
