@@ -37,6 +37,7 @@ LAYERS = {
 }
 LAYERS["api"] = set(LAYERS)
 LAYERS["wrap"] = {"base", "plat", "mem"}
+LAYERS["read"] = {"base", "plat", "format", "store"}
 
 OVERVIEW = "ARCHITECTURE.md"
 GUIDE = "CONTRIBUTING.md"

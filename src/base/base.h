@@ -20,6 +20,15 @@
 #define EXPORTED     __attribute__((visibility("default")))
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 
+/* Thread-local storage that a thread has from its beginning (error.c). glibc keeps little of it for
+ * libraries that are loaded later, so the library for reading, which has no flusher, does without.
+ */
+#ifdef BELAY_LATE_STORAGE
+#define EARLY
+#else
+#define EARLY __attribute__((tls_model("initial-exec")))
+#endif
+
 /* As in struct belay_status. Every thread has two such texts (error.c), in storage of which glibc
  * keeps some 1600 bytes for all libraries that dlopen loads. */
 #define ERR_TEXT_BYTES 512

@@ -14,7 +14,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#define EARLY __attribute__((tls_model("initial-exec")))
 static _Thread_local struct err_kept recorded EARLY;
 
 static void set_text(struct err_kept *e, int code, const char *text)

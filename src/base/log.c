@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 /* Where this thread's messages wait; NULL: they go to the sink. The model: see error.c. */
-static _Thread_local struct log_queue *queue __attribute__((tls_model("initial-exec")));
+static _Thread_local struct log_queue *queue EARLY;
 
 void log_set_sink(belay_log_fn fn, void *arg, enum belay_log_level level)
 {

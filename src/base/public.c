@@ -9,8 +9,7 @@
  * compiler that sees the definition may call it directly. */
 #include "base/base_int.h"
 
-/* Initial-exec: see error.c. */
-static _Thread_local struct err_kept shown __attribute__((tls_model("initial-exec")));
+static _Thread_local struct err_kept shown EARLY;
 static struct log_sink sink = {.lock = PTHREAD_MUTEX_INITIALIZER, .most = -1};
 
 EXPORTED struct err_kept *belay_private_shown(void)

@@ -65,7 +65,7 @@ static void unlock_chain(const uint64_t *signals)
 static _Thread_local volatile struct {
         uintptr_t low, high; /* whole pages; 0, 0: nothing is guarded */
         bool lost;
-} guarded __attribute__((tls_model("initial-exec")));
+} guarded EARLY;
 
 void faults_guard(const void *p, uint64_t bytes)
 {

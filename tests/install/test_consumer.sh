@@ -7,7 +7,7 @@ top=$TMPDIR/top
 make -C "$TEST_SRC" --no-print-directory install DESTDIR="$top" PREFIX=/opt/belay >"$TMPDIR/install.log"
 root=$top/opt/belay
 for file in bin/belay bin/belay-bench include/belay/belay.h lib/libbelay.a lib/libbelay.so.0 \
-        lib/pkgconfig/belay.pc lib/cmake/belay/belayConfig.cmake; do
+        include/belay/read.h lib/libbelay-read.so.0 lib/pkgconfig/belay-read.pc lib/pkgconfig/belay.pc lib/cmake/belay/belayConfig.cmake; do
         [ -e "$root/$file" ] || { echo "not installed: $file"; exit 1; }
 done
 for source in "$TEST_SRC"/docs/man/*.scd; do
@@ -37,6 +37,21 @@ int main(void)
 }
 END
 cp program.c program.cc
+cat >looks.c <<'END'
+#include <belay/read.h>
+#include <stdio.h>
+
+int main(void)
+{
+        struct belay_reader *r = NULL;
+
+        if (belay_reader_open("/nowhere/at/all", NULL, &r) == 0 || belay_error()[0] == '\0')
+                return 1;
+        puts(belay_version_text());
+        return 0;
+}
+END
+cp looks.c looks.cc
 cat >CMakeLists.txt <<'END'
 cmake_minimum_required(VERSION 3.25)
 project(program LANGUAGES C)
@@ -45,6 +60,8 @@ add_executable(shared program.c)
 target_link_libraries(shared PRIVATE belay::belay)
 add_executable(static program.c)
 target_link_libraries(static PRIVATE belay::belay_static)
+add_executable(looks looks.c)
+target_link_libraries(looks PRIVATE belay::belay-read)
 END
 
 export PKG_CONFIG_PATH=$root/lib/pkgconfig LD_LIBRARY_PATH=$root/lib
@@ -60,11 +77,16 @@ eval "cc program.c -o by_pkg_config $(pkg-config --cflags --libs belay)"
 eval "c++ program.cc -o by_cxx $(pkg-config --cflags --libs belay)"
 eval "cc program.c -o by_archive $(pkg-config --cflags belay) '$root/lib/libbelay.a'" \
         "$(pkg-config --static --libs-only-other belay)"
+eval "cc looks.c -o looks_by_pkg_config $(pkg-config --cflags --libs belay-read)"
+eval "c++ looks.cc -o looks_by_cxx $(pkg-config --cflags --libs belay-read)"
 said ./by_pkg_config
 said ./by_cxx
+said ./looks_by_pkg_config
+said ./looks_by_cxx
 cmake -S . -B out -DCMAKE_PREFIX_PATH="$root" >cmake.log || { cat cmake.log; exit 1; }
 cmake --build out >cmake.log || { cat cmake.log; exit 1; }
 said out/shared
+said out/looks
 
 unset LD_LIBRARY_PATH
 said ./by_archive

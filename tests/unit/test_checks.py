@@ -152,6 +152,12 @@ def symbols(top):
         expect(f"symbols: {name}, map with one less",
                check(library, re.sub(r"\bbelay_open;", "", symbol_map)),
                r"belay_open: in the library, not in the map")
+    with open(os.path.join(SRC, "src/read/libbelay-read.map"), encoding="utf-8") as f:
+        read_map = f.read()
+    reader = os.path.join(LIB, "libbelay-read.so")
+    expect("symbols: libbelay-read.so as it is", check(reader, read_map), None)
+    expect("symbols: libbelay-read.so, map with one less",
+           check(reader, re.sub(r"\bbelay_read;", "", read_map)), r"belay_read: in the library, not in the map")
     planted = write(top, "include/belay/zz.h", "int belay_zz(void);\n")
     expect("symbols: declared, not exported", check(os.path.join(LIB, "libbelay.so"), symbol_map),
            r"belay_zz: in the headers, not in the map")

@@ -31,6 +31,10 @@ header = re.sub(r"/\*.*?\*/", "", text("include/belay/nvm.h"), flags=re.S)
 functions = set(re.findall(r"\b((?:nv|genid)[a-z0-9_]*)\(", header))
 same("calls of nvm.h in belay(3)", set(re.findall(r"\*((?:nv|genid)[a-z0-9_]*)\*\(", text("docs/man/belay.3.scd"))), functions)
 
+header = re.sub(r"/\*.*?\*/", "", text("include/belay/read.h"), flags=re.S)
+functions = set(re.findall(r"\b(belay_[a-z_]+)\(", header))
+same("functions in belay-read(3)", set(re.findall(r"\*(belay_[a-z_]+)\*\((?!3)", text("docs/man/belay-read.3.scd"))), functions)
+
 usage = subprocess.run([os.path.join(BIN, "belay"), "help"], stdout=subprocess.PIPE, check=True).stdout.decode()
 for command in ("ls", "show", "verify", "diff", "export", "options", "probe", "checkpoint", "stats", "advise"):
     assert re.search(r"^\s+(belay )?%s\b" % command, usage, re.M), command
