@@ -96,7 +96,7 @@ static bool is_pool(int fd)
                 return false;
         snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
         int again = open(name, O_RDONLY | O_CLOEXEC); /* this one may be for writing only */
-        bool pool = again >= 0 && pool_recognize(again);
+        bool pool = again >= 0 && belay_reader_recognize(again) > 0;
         if (again >= 0)
                 (void)close(again);
         return pool;

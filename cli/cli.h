@@ -3,11 +3,12 @@
  * A command is a row in the table of belay.c: what it takes, and a function that runs it.
  * Everything shown passes through say, table_cell, json_text or complain, which make it safe for a
  * terminal or for JSON: names and paths come from files that anybody may have written. Pools are
- * opened readonly, so every command works beside a live writer. */
+ * read through the public header belay/read.h, so every command works beside a live writer. */
 #ifndef BELAY_CLI_H
 #define BELAY_CLI_H
 
-#include "store/store.h"
+#include "plat/plat.h"
+#include <belay/read.h>
 #include <stdio.h>
 
 enum status {
@@ -90,9 +91,9 @@ struct text utc_text(uint64_t wall_ns);  /* ISO 8601, for JSON    */
 struct text id_text(const uint8_t id[16]);
 /* "100 x 200", or with another separator. */
 struct text dims_text(const uint64_t *dims, uint32_t ndims, const char *separator);
-struct text type_text(const struct region_desc *d); /* "f64", "raw(24)" */
+struct text type_text(const struct belay_reader_region *d); /* "f64", "raw(24)" */
 /* One element from its bytes; of raw elements up to 16 bytes are shown. */
-struct text value_text(const struct region_desc *d, const uint8_t *bytes, uint32_t count);
+struct text value_text(const struct belay_reader_region *d, const uint8_t *bytes, uint32_t count);
 
 /* Length of the UTF-8 sequence at p and its code point; 0 if it is malformed. */
 size_t utf8_decode(const char *p, uint32_t *code);
@@ -163,18 +164,32 @@ const struct options *cli_options(void);
 
 struct source {
         const char *path;
-        struct pool *pool;
-        struct reader *reader;
-        struct budget budget;
+        struct belay_reader *reader;
+        uint64_t memory_bytes; /* the most that the command may use */
 };
-/* FINE, or TROUBLE with text in err_text(). */
+/* FINE, or TROUBLE with text in belay_error(). */
 enum status source_open(const char *path, struct source *out);
 void source_close(struct source *s);
-/* Version `number`, or the newest for 0. NULL after a complaint. */
-struct version *source_version(const struct source *s, uint64_t number);
+/* Version `number`, or the newest for 0. FINE, or TROUBLE after a complaint. */
+enum status source_version(const struct source *s, uint64_t number,
+                           struct belay_reader_version *out);
+/* Number i of the versions that there are. */
+uint32_t source_version_count(const struct source *s);
+struct belay_reader_version source_version_at(const struct source *s, uint32_t i);
+/* A region that the version has. */
+struct belay_reader_region source_region(const struct source *s,
+                                         const struct belay_reader_version *v, uint32_t i);
+static inline bool version_good(const struct belay_reader_version *v)
+{
+        return v->state == BELAY_VERSION_GOOD;
+}
+static inline bool version_unreadable(const struct belay_reader_version *v)
+{
+        return v->state == BELAY_VERSION_UNREADABLE;
+}
 /* What is wrong with the pool as a whole: its superblocks, its length. */
 struct pool_state {
-        struct pool_info info;
+        struct belay_reader_facts facts;
         const char *superblock[2]; /* NULL: nothing. A new pool has only one.                   */
         bool cut_off;              /* the file is shorter than the superblock says              */
         bool good;
@@ -186,7 +201,11 @@ void state_say(const struct pool_state *state);
  * or kept. FINE: it counts. AGAIN: a writer has given the version up meanwhile, and nothing that
  * was read of it counts. TROUBLE after a complaint; for a version that the user has `named` also
  * instead of AGAIN, since it will not come back. */
-enum status source_confirm(const struct source *s, const struct version *v, bool named);
+enum status source_confirm(const struct source *s, const struct belay_reader_version *v,
+                           bool named);
+/* The status after reading from the version has failed. */
+enum status source_failed(const struct source *s, const struct belay_reader_version *v, bool named,
+                          int code);
 /* Runs attempt(arg) until it is not AGAIN, a few times; then complains that the pool changes. */
 enum status while_changing(const char *path, enum status (*attempt)(void *arg), void *arg);
 enum status complain_changed(const char *path);
@@ -207,10 +226,10 @@ struct damages {
         uint64_t left_out; /* not in the list        */
         uint64_t blocks;   /* damaged, listed or not */
 };
-/* Adds a block that could not be read: err_text() says why. A lost leaf gives one entry for its
- * blocks. */
-void damages_add_block(struct damages *d, const struct source *s, const struct version *v,
-                       uint32_t region, uint64_t block);
+/* Adds a block that could not be read: `why` is the reader's text. A lost leaf gives one entry for
+ * its blocks. */
+void damages_add_block(struct damages *d, const struct source *s,
+                       const struct belay_reader_region *region, uint64_t block, const char *why);
 /* Adds anything else that concerns a block. */
 void damages_add(struct damages *d, struct damage what);
 /* Takes back what was added since `before`, a copy of then: blocks of one version at least. */
@@ -277,12 +296,13 @@ void epochs_clear(struct epochs *all);
 
 /* verify_overlap.c: complains into `d` about blocks and leaves of one version that share bytes of
  * the file. */
-enum status check_overlap(const struct source *s, const struct version *v, struct damages *d);
+enum status check_overlap(const struct source *s, const struct belay_reader_version *v, bool named,
+                          struct damages *d);
 
 /* diff_region.c: two regions of the same type and shape. */
 struct side {
         struct source source;
-        struct version *version;
+        struct belay_reader_version version;
 };
 struct region_diff {
         uint64_t differing; /* elements                                       */
@@ -292,14 +312,15 @@ struct region_diff {
 };
 struct comparer {
         struct side *a, *b;
-        uint8_t *buf_a, *buf_b; /* MAX_BLOCK_BYTES each */
+        uint8_t *buf_a, *buf_b; /* BELAY_MAX_BLOCK each */
         struct progress *progress;
 };
-/* 0, or a negative code with err_text(). */
-int compare_regions(struct comparer *c, uint32_t region_a, uint32_t region_b,
-                    struct region_diff *out);
+/* 0, or a negative code with belay_error(). */
+int compare_regions(struct comparer *c, const struct belay_reader_region *a,
+                    const struct belay_reader_region *b, struct region_diff *out);
 /* Index of an element in C order. */
-void element_index(const struct region_desc *d, uint64_t element, uint64_t index[BELAY_MAX_DIMS]);
+void element_index(const struct belay_reader_region *d, uint64_t element,
+                   uint64_t index[BELAY_MAX_DIMS]);
 
 /* export_file.c: a file that appears under its name complete, or not at all. */
 struct outfile {
@@ -315,6 +336,6 @@ void outfile_discard(struct outfile *o);
 
 /* export_npy.c: header of a .npy file, format version 1.0. Returns its length. */
 #define NPY_HEADER_BYTES 512
-size_t npy_header(const struct region_desc *d, char out[NPY_HEADER_BYTES]);
+size_t npy_header(const struct belay_reader_region *d, char out[NPY_HEADER_BYTES]);
 
 #endif

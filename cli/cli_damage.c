@@ -19,10 +19,9 @@ void damages_add(struct damages *d, struct damage what)
 }
 
 /* The reader's text without the pool's path, which is said elsewhere and may be long. */
-static char *reason(const struct source *s, const struct version *v, const char *name,
-                    uint64_t block)
+static char *reason(const struct source *s, const struct belay_reader_region *region,
+                    uint64_t block, const char *whole)
 {
-        const char *whole = err_text();
         char *text;
         char *pool;
         if (asprintf(&pool, " of pool '%s'", s->path) < 0)
@@ -36,26 +35,26 @@ static char *reason(const struct source *s, const struct version *v, const char 
                 n = asprintf(&text, "%.*s%s", (int)(at - whole), whole, rest);
         else /* a path so long that the text was cut off */
                 n = asprintf(&text, "version %" PRIu64 ", region '%s', block %" PRIu64 ": damaged",
-                             v->number, name, block);
+                             region->version, region->name, block);
         free(pool);
         if (n < 0)
                 exit(TROUBLE);
         return text;
 }
 
-void damages_add_block(struct damages *d, const struct source *s, const struct version *v,
-                       uint32_t region, uint64_t block)
+void damages_add_block(struct damages *d, const struct source *s,
+                       const struct belay_reader_region *region, uint64_t block, const char *why)
 {
-        char *text = reason(s, v, v->regions[region]->desc.name, block);
+        char *text = reason(s, region, block, why);
         struct damage *last = d->count ? &d->list[d->count - 1] : NULL;
         d->blocks++;
-        if (last && last->version == v->number && last->region == region &&
+        if (last && last->version == region->version && last->region == region->index &&
             last->first + last->count == block && strcmp(last->text, text) == 0) {
                 last->count++;
                 free(text);
                 return;
         }
-        damages_add(d, (struct damage){v->number, region, block, 1, text});
+        damages_add(d, (struct damage){region->version, region->index, block, 1, text});
 }
 
 void damages_forget(struct damages *d, const struct damages *before)

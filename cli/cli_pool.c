@@ -1,6 +1,7 @@
 /* cli_pool.c: opening pools to look at them. */
 #include "cli.h"
 #include "api/api.h"
+#include <errno.h>
 #include <inttypes.h>
 
 #define ATTEMPTS 5
@@ -18,54 +19,67 @@ const struct options *cli_options(void)
 enum status source_open(const char *path, struct source *out)
 {
         const struct options *o = cli_options();
-        struct probe probes[PROBE_COUNT];
         *out = (struct source){.path = path};
-        if (!o || probe_check(o->mask, probes))
+        if (!o) {
+                err_show();
                 return TROUBLE;
+        }
         uint64_t memory = o->number[OPT_MEMORY];
-        out->budget.limit = memory ? memory : plat->memory_bytes() / 4;
-        struct pool_options wanted = {
-                .path = path,
-                .readonly = true,
-                .media = MEDIA_FILE,
-                .io = o->number[OPT_IO],
-                .probes = probes,
-                .budget = &out->budget,
+        uint64_t io = o->number[OPT_IO];
+        out->memory_bytes = memory ? memory : plat->memory_bytes() / 4;
+        struct belay_reader_options wanted = {
+                .size = sizeof(wanted),
+                .memory_bytes = out->memory_bytes,
+                .flags = io == IO_URING    ? BELAY_READER_URING
+                         : io == IO_PWRITE ? BELAY_READER_PLAIN
+                                           : 0,
+                .features_off = o->mask,
         };
-        struct reader_needs needs = {.largest = UINT64_MAX};
-        if (pool_open(&wanted, &out->pool) || reader_new(out->pool, &needs, &out->reader))
-                return TROUBLE;
-        return FINE;
+        return belay_reader_open(path, &wanted, &out->reader) ? TROUBLE : FINE;
 }
 
 void source_close(struct source *s)
 {
-        reader_delete(&s->reader);
-        if (s->pool)
-                (void)pool_close(&s->pool);
+        (void)belay_reader_close(&s->reader);
 }
 
-struct version *source_version(const struct source *s, uint64_t number)
+enum status source_version(const struct source *s, uint64_t number,
+                           struct belay_reader_version *out)
 {
-        uint32_t count = pool_version_count(s->pool);
-        struct version *v = NULL;
+        out->size = sizeof(*out);
+        if (belay_reader_version(s->reader, number, out) == 0)
+                return FINE;
         if (number)
-                v = pool_find_version(s->pool, number);
-        else if (count)
-                v = pool_version(s->pool, count - 1);
-        if (v)
-                return v;
-        if (number)
-                (void)complain("pool '%s' has no version %" PRIu64 "; `belay ls` lists them",
-                               s->path, number);
-        else
-                (void)complain("pool '%s' has no version", s->path);
-        return NULL;
+                return complain("pool '%s' has no version %" PRIu64 "; `belay ls` lists them",
+                                s->path, number);
+        return complain("pool '%s' has no version", s->path);
 }
 
-static const char *superblock_damage(const struct pool_info *info, unsigned i)
+uint32_t source_version_count(const struct source *s)
 {
-        const char *text = info->superblock[i];
+        struct belay_reader_facts facts = {.size = sizeof(facts)};
+        (void)belay_reader_facts(s->reader, &facts);
+        return facts.version_count;
+}
+
+struct belay_reader_version source_version_at(const struct source *s, uint32_t i)
+{
+        struct belay_reader_version v = {.size = sizeof(v)};
+        (void)belay_reader_version_at(s->reader, i, &v);
+        return v;
+}
+
+struct belay_reader_region source_region(const struct source *s,
+                                         const struct belay_reader_version *v, uint32_t i)
+{
+        struct belay_reader_region r = {.size = sizeof(r)};
+        (void)belay_reader_region(s->reader, v->number, i, &r);
+        return r;
+}
+
+static const char *superblock_damage(const struct belay_reader_facts *facts, unsigned i)
+{
+        const char *text = facts->superblock[i];
         if (text[0] == '\0')
                 return NULL;
         /* "superblock: its checksum is wrong": which one it is will be said. */
@@ -75,17 +89,18 @@ static const char *superblock_damage(const struct pool_info *info, unsigned i)
 
 void source_state(const struct source *s, struct pool_state *out)
 {
-        pool_info(s->pool, &out->info);
-        out->cut_off = out->info.file_bytes < out->info.pool_bytes;
-        out->superblock[0] = superblock_damage(&out->info, 0);
-        out->superblock[1] = superblock_damage(&out->info, 1);
+        out->facts = (struct belay_reader_facts){.size = sizeof(out->facts)};
+        (void)belay_reader_facts(s->reader, &out->facts);
+        out->cut_off = out->facts.file_bytes < out->facts.pool_bytes;
+        out->superblock[0] = superblock_damage(&out->facts, 0);
+        out->superblock[1] = superblock_damage(&out->facts, 1);
         out->good = !out->superblock[0] && !out->superblock[1] && !out->cut_off;
 }
 
 void state_json(struct json *j, const struct pool_state *state)
 {
-        json_number(j, "file_bytes", state->info.file_bytes);
-        json_number(j, "pool_bytes", state->info.pool_bytes);
+        json_number(j, "file_bytes", state->facts.file_bytes);
+        json_number(j, "pool_bytes", state->facts.pool_bytes);
         json_bool(j, "cut_off", state->cut_off);
         json_open(j, "superblocks_damaged", '[');
         for (unsigned i = 0; i < 2; i++) {
@@ -94,9 +109,9 @@ void state_json(struct json *j, const struct pool_state *state)
                 json_open(j, NULL, '{');
                 json_number(j, "superblock", i);
                 json_text(j, "damage", state->superblock[i]);
-                if (state->info.lost) {
-                        json_number(j, "lost_version", state->info.lost);
-                        json_bool(j, "lost_version_was_listed", state->info.lost_listed);
+                if (state->facts.lost) {
+                        json_number(j, "lost_version", state->facts.lost);
+                        json_bool(j, "lost_version_was_listed", state->facts.lost_listed);
                 }
                 json_close(j, '}');
         }
@@ -108,27 +123,33 @@ void state_say(const struct pool_state *state)
         for (unsigned i = 0; i < 2; i++)
                 if (state->superblock[i])
                         say("superblock %u is damaged: %s", i, state->superblock[i]);
-        if (state->info.lost)
-                say("version %" PRIu64 "%s is lost, if it was published", state->info.lost,
-                    state->info.lost_listed ? ", which it listed," : "");
+        if (state->facts.lost)
+                say("version %" PRIu64 "%s is lost, if it was published", state->facts.lost,
+                    state->facts.lost_listed ? ", which it listed," : "");
         if (state->cut_off)
                 say("the file is cut off: it has %" PRIu64 " bytes of %" PRIu64,
-                    state->info.file_bytes, state->info.pool_bytes);
+                    state->facts.file_bytes, state->facts.pool_bytes);
 }
 
-enum status source_confirm(const struct source *s, const struct version *v, bool named)
+enum status source_confirm(const struct source *s, const struct belay_reader_version *v, bool named)
 {
-        int listed = pool_lists(s->pool, v);
-        if (listed < 0)
-                return complain("%s", err_text());
-        if (listed)
+        int rc = belay_reader_check(s->reader, v->number);
+        if (rc == 0)
                 return FINE;
+        if (rc != -ESTALE)
+                return complain("%s", belay_error());
         if (named)
                 return complain("version %" PRIu64
                                 " of pool '%s' was given up by the program while it was read; "
                                 "`belay ls` lists what there is now",
                                 v->number, s->path);
         return AGAIN;
+}
+
+enum status source_failed(const struct source *s, const struct belay_reader_version *v, bool named,
+                          int code)
+{
+        return code == -ESTALE ? source_confirm(s, v, named) : complain("%s", belay_error());
 }
 
 enum status while_changing(const char *path, enum status (*attempt)(void *arg), void *arg)

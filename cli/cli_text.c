@@ -211,13 +211,13 @@ struct text dims_text(const uint64_t *dims, uint32_t ndims, const char *separato
         return t;
 }
 
-struct text type_text(const struct region_desc *d)
+struct text type_text(const struct belay_reader_region *d)
 {
         struct text t;
         if (d->type == BELAY_RAW && d->element_bytes != 1)
                 snprintf(t.s, sizeof(t.s), "raw(%" PRIu32 ")", d->element_bytes);
         else
-                snprintf(t.s, sizeof(t.s), "%s", type_name(d->type));
+                snprintf(t.s, sizeof(t.s), "%s", belay_type_name(d->type));
         return t;
 }
 
@@ -260,7 +260,7 @@ static void hex_text(struct text *t, const uint8_t *bytes, uint32_t count, bool 
                 snprintf(t->s + n, sizeof(t->s) - n, "...");
 }
 
-struct text value_text(const struct region_desc *d, const uint8_t *bytes, uint32_t count)
+struct text value_text(const struct belay_reader_region *d, const uint8_t *bytes, uint32_t count)
 {
         struct text t;
         uint64_t n = 0;

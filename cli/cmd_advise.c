@@ -7,53 +7,54 @@
 /* ---- what changed ---------------------------------------------------------------------------- */
 
 struct change {
-        const struct region_desc *desc;
+        struct belay_reader_region desc;
         uint64_t blocks, bytes; /* of the newer version                      */
         uint64_t written;       /* blocks that it does not share             */
         uint64_t written_bytes;
         bool fresh; /* the older version has no such region      */
 };
 struct changes {
-        const struct version *older, *newer;
+        struct belay_reader_version older, newer;
+        uint32_t found; /* of these two */
         struct change *list, total;
         uint32_t count;
 };
 
-static int add_leaf(const struct source *s, const struct changes *c, uint32_t region, int64_t old,
-                    uint64_t leaf, struct change *out)
+/* A piece of the maps from block `first` on. `old` is NULL for a region that is new. */
+static int add_piece(const struct source *s, const struct belay_reader_region *old, uint64_t first,
+                     struct change *out)
 {
-        struct leaf_entry now[LEAF_ENTRIES];
-        struct leaf_entry before[LEAF_ENTRIES];
-        const struct region_desc *d = out->desc;
-        const struct region_desc *o = old < 0 ? NULL : &c->older->regions[old]->desc;
-        uint32_t known = 0;
-        int rc = pool_read_leaf(s->pool, c->newer, region, leaf, now);
-        if (rc == 0 && o && leaf < region_leaves(o)) {
-                rc = pool_read_leaf(s->pool, c->older, (uint32_t)old, leaf, before);
-                known = leaf_entries(o, leaf);
-        }
-        for (uint32_t i = 0; rc == 0 && i < leaf_entries(d, leaf); i++)
+        struct belay_read_entry now[BELAY_MAP_STEP];
+        struct belay_read_entry before[BELAY_MAP_STEP] = {{.offset = 0}};
+        const struct belay_reader_region *d = &out->desc;
+        uint64_t count = min_u64(BELAY_MAP_STEP, d->blocks - first);
+        uint64_t known =
+                old && first < old->blocks ? min_u64(BELAY_MAP_STEP, old->blocks - first) : 0;
+        int rc = belay_read_map(s->reader, d->version, d->index, first, count, now);
+        if (rc == 0 && known)
+                rc = belay_read_map(s->reader, old->version, old->index, first, known, before);
+        for (uint64_t i = 0; rc == 0 && i < count; i++)
                 if (i >= known || now[i].offset != before[i].offset) {
                         out->written++;
-                        out->written_bytes += block_length(d, leaf * LEAF_ENTRIES + i);
+                        out->written_bytes += now[i].bytes;
                 }
         return rc;
 }
 
-/* 0, or a negative code with err_text(). */
+/* 0, or a negative code with belay_error(). */
 static int find_changes(const struct source *s, struct changes *c)
 {
-        c->count = c->newer->region_count;
+        c->count = c->newer.region_count;
         c->list = must_alloc((c->count + 1) * sizeof(*c->list));
         for (uint32_t i = 0; i < c->count; i++) {
                 struct change *x = &c->list[i];
-                int64_t old =
-                        c->older ? version_find(c->older, c->newer->regions[i]->desc.name) : -1;
-                *x = (struct change){.desc = &c->newer->regions[i]->desc, .fresh = old < 0};
-                x->blocks = region_blocks(x->desc);
-                x->bytes = x->desc->bytes;
-                for (uint64_t leaf = 0; leaf < region_leaves(x->desc); leaf++) {
-                        int rc = add_leaf(s, c, i, old, leaf, x);
+                struct belay_reader_region old = {.size = sizeof(old)};
+                *x = (struct change){.desc = source_region(s, &c->newer, i)};
+                x->fresh = belay_reader_find(s->reader, c->older.number, x->desc.name, &old) != 0;
+                x->blocks = x->desc.blocks;
+                x->bytes = x->desc.bytes;
+                for (uint64_t at = 0; at < x->blocks; at += BELAY_MAP_STEP) {
+                        int rc = add_piece(s, x->fresh ? NULL : &old, at, x);
                         if (rc)
                                 return rc;
                 }
@@ -128,7 +129,7 @@ static void print_table(const struct changes *c)
                 table_cell(&t, "%s", heads[i]);
         for (uint32_t i = 0; i < c->count; i++) {
                 const struct change *x = &c->list[i];
-                table_cell(&t, "%s", x->desc->name);
+                table_cell(&t, "%s", x->desc.name);
                 table_cell(&t, "%s", size_text(x->bytes).s);
                 table_cell(&t, "%llu", (unsigned long long)x->blocks);
                 table_cell(&t, "%llu", (unsigned long long)x->written);
@@ -146,8 +147,8 @@ static void say_saving(const struct changes *c)
         const struct change *t = &c->total;
         double share = percent((double)t->written_bytes, (double)t->bytes);
         say("Version %llu wrote %s of %s, %.1f %%; the rest it shares with version %llu.",
-            (unsigned long long)c->newer->number, size_text(t->written_bytes).s,
-            size_text(t->bytes).s, share, (unsigned long long)c->older->number);
+            (unsigned long long)c->newer.number, size_text(t->written_bytes).s,
+            size_text(t->bytes).s, share, (unsigned long long)c->older.number);
 }
 
 /* The paper hashes everything, and what changed twice; here the hash is the checksum as well. */
@@ -192,7 +193,7 @@ static void say_history(const struct history *h)
 static void say_advice(const struct changes *c)
 {
         double share = percent((double)c->total.written_bytes, (double)c->total.bytes);
-        bool hashed = c->count > 0 && c->list[0].desc->hash != HASH_NONE;
+        bool hashed = c->count > 0 && c->list[0].desc.hash != HASH_NONE;
         if (share < 90)
                 say("Advice: leave diff = auto. It saves %.0f %% of the bytes.", 100 - share);
         else if (hashed)
@@ -211,13 +212,13 @@ static void print_json(const struct source *s, const struct changes *c, const st
         struct json j;
         json_begin(&j);
         json_text(&j, "path", s->path);
-        json_number(&j, "older", c->older->number);
-        json_number(&j, "newer", c->newer->number);
+        json_number(&j, "older", c->older.number);
+        json_number(&j, "newer", c->newer.number);
         json_open(&j, "regions", '[');
         for (uint32_t i = 0; i < c->count; i++) {
                 json_open(&j, NULL, '{');
-                json_text(&j, "name", c->list[i].desc->name);
-                json_text(&j, "hash", hash_kind_name(c->list[i].desc->hash));
+                json_text(&j, "name", c->list[i].desc.name);
+                json_text(&j, "hash", hash_kind_name(c->list[i].desc.hash));
                 json_number(&j, "bytes", c->list[i].bytes);
                 json_number(&j, "blocks", c->list[i].blocks);
                 json_number(&j, "written_blocks", c->list[i].written);
@@ -240,11 +241,11 @@ static void print_json(const struct source *s, const struct changes *c, const st
 /* The two newest versions that can be read. */
 static void choose_versions(const struct source *s, struct changes *c)
 {
-        for (uint32_t i = pool_version_count(s->pool); i > 0 && !c->older; i--) {
-                const struct version *v = pool_version(s->pool, i - 1);
-                if (!version_usable(v))
+        for (uint32_t i = source_version_count(s); i > 0 && c->found < 2; i--) {
+                struct belay_reader_version v = source_version_at(s, i - 1);
+                if (!version_good(&v))
                         continue;
-                if (!c->newer)
+                if (c->found++ == 0)
                         c->newer = v;
                 else
                         c->older = v;
@@ -259,18 +260,18 @@ struct request {
 static enum status explain(const struct request *q, const struct source *s, struct changes *c)
 {
         int rc = find_changes(s, c);
-        struct err_kept kept;
-        err_keep(&kept);
-        enum status status = source_confirm(s, c->newer, false);
+        char why[512];
+        snprintf(why, sizeof(why), "%s", belay_error());
+        enum status status = source_confirm(s, &c->newer, false);
         if (status == FINE)
-                status = source_confirm(s, c->older, false);
+                status = source_confirm(s, &c->older, false);
         if (status != FINE)
                 return status;
         if (rc)
-                return complain("%s", kept.text);
-        const struct region_desc *first = c->count ? c->list[0].desc : NULL;
-        uint32_t kind = first && first->hash != HASH_NONE ? first->hash : HASH_XXH3;
-        double hash = hash_cost(kind, first ? first->block_bytes : 16384);
+                return complain("%s", why);
+        bool any = c->count > 0;
+        uint32_t kind = any && c->list[0].desc.hash != HASH_NONE ? c->list[0].desc.hash : HASH_XXH3;
+        double hash = hash_cost(kind, any ? c->list[0].desc.block_bytes : 16384);
         if (q->args->given[ARG_JSON]) {
                 print_json(s, c, &q->history, hash);
                 return FINE;
@@ -287,12 +288,12 @@ static enum status attempt(void *arg)
 {
         const struct request *q = arg;
         struct source s;
-        struct changes c = {.older = NULL};
+        struct changes c = {.found = 0};
         if (source_open(q->args->words[1], &s) != FINE)
-                return complain("%s", err_text());
+                return complain("%s", belay_error());
         choose_versions(&s, &c);
         enum status status =
-                c.older && c.newer
+                c.found == 2
                         ? explain(q, &s, &c)
                         : complain("'%s' has fewer than two versions that can be read: there is "
                                    "nothing to compare yet",

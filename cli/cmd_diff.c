@@ -7,7 +7,7 @@ enum verdict { SAME, VALUES, ONLY_A, ONLY_B, OTHER_TYPE, OTHER_SHAPE, OTHER_PLAC
 
 struct row {
         enum verdict verdict;
-        const struct region_desc *a, *b; /* the same if only one side has it */
+        struct belay_reader_region a, b; /* the same if only one side has it */
         struct region_diff diff;
         char *error; /* for UNKNOWN */
 };
@@ -31,26 +31,49 @@ static bool same_dims(const uint64_t *a, const uint64_t *b, uint32_t ndims)
         return memcmp(a, b, ndims * sizeof(*a)) == 0;
 }
 
-static enum verdict compare_descriptions(const struct region_desc *a, const struct region_desc *b)
+static struct belay_box *boxes_of(const struct side *s, const struct belay_reader_region *d)
+{
+        struct belay_box *boxes = must_alloc((d->box_count + 1) * sizeof(*boxes));
+        (void)belay_reader_boxes(s->source.reader, d->version, d->index, boxes, d->box_count);
+        return boxes;
+}
+
+/* Are they the same part of the same global array, or none? */
+static bool same_place(const struct diff *w, const struct belay_reader_region *a,
+                       const struct belay_reader_region *b)
+{
+        if (a->box_count != b->box_count || a->global_ndims != b->global_ndims ||
+            !same_dims(a->global_dims, b->global_dims, a->global_ndims))
+                return false;
+        struct belay_box *boxes[2] = {boxes_of(&w->sides[0], a), boxes_of(&w->sides[1], b)};
+        bool same = true;
+        for (uint32_t i = 0; i < a->box_count && same; i++)
+                same = same_dims(boxes[0][i].start, boxes[1][i].start, a->global_ndims) &&
+                       same_dims(boxes[0][i].dims, boxes[1][i].dims, a->global_ndims);
+        free(boxes[0]);
+        free(boxes[1]);
+        return same;
+}
+
+static enum verdict compare_descriptions(const struct diff *w, const struct belay_reader_region *a,
+                                         const struct belay_reader_region *b)
 {
         if (a->type != b->type || a->element_bytes != b->element_bytes)
                 return OTHER_TYPE;
         if (a->ndims != b->ndims || !same_dims(a->dims, b->dims, a->ndims))
                 return OTHER_SHAPE;
-        if (!region_boxes_same(a, b))
+        if (!same_place(w, a, b))
                 return OTHER_PLACE;
         return SAME;
 }
 
-static void compare_pair(struct diff *w, uint32_t region_a, uint32_t region_b, struct row *out)
+static void compare_pair(struct diff *w, struct row *out)
 {
-        out->a = &w->sides[0].version->regions[region_a]->desc;
-        out->b = &w->sides[1].version->regions[region_b]->desc;
-        out->verdict = compare_descriptions(out->a, out->b);
+        out->verdict = compare_descriptions(w, &out->a, &out->b);
         if (out->verdict != SAME)
                 return;
-        if (compare_regions(&w->comparer, region_a, region_b, &out->diff)) {
-                if (asprintf(&out->error, "%s", err_text()) < 0)
+        if (compare_regions(&w->comparer, &out->a, &out->b, &out->diff)) {
+                if (asprintf(&out->error, "%s", belay_error()) < 0)
                         exit(TROUBLE);
                 out->verdict = UNKNOWN;
         } else if (out->diff.differing) {
@@ -58,29 +81,41 @@ static void compare_pair(struct diff *w, uint32_t region_a, uint32_t region_b, s
         }
 }
 
+/* The region of that name on the other side. */
+static bool find_other(const struct side *s, const char *name, struct belay_reader_region *out)
+{
+        out->size = sizeof(*out);
+        return belay_reader_find(s->source.reader, s->version.number, name, out) == 0;
+}
+
 static void compare_versions(struct diff *w)
 {
-        const struct version *a = w->sides[0].version;
-        const struct version *b = w->sides[1].version;
-        size_t most = (size_t)a->region_count + b->region_count + 1;
+        const struct side *a = &w->sides[0];
+        const struct side *b = &w->sides[1];
+        size_t most = (size_t)a->version.region_count + b->version.region_count + 1;
         w->rows = must_alloc(most * sizeof(*w->rows));
-        for (uint32_t i = 0; i < a->region_count; i++) {
+        for (uint32_t i = 0; i < a->version.region_count; i++) {
                 struct row *row = &w->rows[w->count];
-                int64_t other = version_find(b, a->regions[i]->desc.name);
-                *row = (struct row){
-                        .verdict = ONLY_A, .a = &a->regions[i]->desc, .b = &a->regions[i]->desc};
-                if (other >= 0)
-                        compare_pair(w, i, (uint32_t)other, row);
+                *row = (struct row){.verdict = ONLY_A,
+                                    .a = source_region(&a->source, &a->version, i)};
+                if (find_other(b, row->a.name, &row->b))
+                        compare_pair(w, row);
+                else
+                        row->b = row->a;
                 if (row->verdict == SAME)
                         w->same++;
                 else
                         w->count++;
         }
-        for (uint32_t i = 0; i < b->region_count; i++)
-                if (version_find(a, b->regions[i]->desc.name) < 0)
-                        w->rows[w->count++] = (struct row){.verdict = ONLY_B,
-                                                           .a = &b->regions[i]->desc,
-                                                           .b = &b->regions[i]->desc};
+        for (uint32_t i = 0; i < b->version.region_count; i++) {
+                struct row *row = &w->rows[w->count];
+                *row = (struct row){.verdict = ONLY_B,
+                                    .b = source_region(&b->source, &b->version, i)};
+                if (find_other(a, row->b.name, &row->a))
+                        continue;
+                row->a = row->b;
+                w->count++;
+        }
 }
 
 /* ---- JSON
@@ -92,20 +127,20 @@ static const char *const verdict_words[] = {"same", "values", "only_a", "only_b"
 static void put_row(struct json *j, const struct row *r)
 {
         json_open(j, NULL, '{');
-        json_text(j, "name", r->a->name);
+        json_text(j, "name", r->a.name);
         json_text(j, "difference", verdict_words[r->verdict]);
         if (r->verdict != VALUES && r->verdict != ONLY_A && r->verdict != ONLY_B) {
-                json_text(j, "type_a", type_text(r->a).s);
-                json_text(j, "type_b", type_text(r->b).s);
-                json_numbers(j, "shape_a", r->a->dims, r->a->ndims);
-                json_numbers(j, "shape_b", r->b->dims, r->b->ndims);
+                json_text(j, "type_a", type_text(&r->a).s);
+                json_text(j, "type_b", type_text(&r->b).s);
+                json_numbers(j, "shape_a", r->a.dims, r->a.ndims);
+                json_numbers(j, "shape_b", r->b.dims, r->b.ndims);
         }
         if (r->verdict == VALUES) {
                 uint64_t index[BELAY_MAX_DIMS];
-                element_index(r->a, r->diff.element, index);
-                json_number(j, "elements", r->a->bytes / r->a->element_bytes);
+                element_index(&r->a, r->diff.element, index);
+                json_number(j, "elements", r->a.bytes / r->a.element_bytes);
                 json_number(j, "differing", r->diff.differing);
-                json_numbers(j, "first_index", index, r->a->ndims);
+                json_numbers(j, "first_index", index, r->a.ndims);
                 json_number(j, "byte", r->diff.byte);
                 json_text(j, "value_a", r->diff.a.s);
                 json_text(j, "value_b", r->diff.b.s);
@@ -123,7 +158,7 @@ static void print_json(const struct diff *w)
         for (unsigned i = 0; i < 2; i++) {
                 json_open(&j, keys[i], '{');
                 json_text(&j, "path", w->path[i]);
-                json_number(&j, "version", w->sides[i].version->number);
+                json_number(&j, "version", w->sides[i].version.number);
                 json_close(&j, '}');
         }
         json_bool(&j, "same", w->count == 0);
@@ -142,28 +177,28 @@ static void values_cell(struct table *t, const struct row *r)
 {
         uint64_t index[BELAY_MAX_DIMS];
         char byte[48] = "";
-        element_index(r->a, r->diff.element, index);
+        element_index(&r->a, r->diff.element, index);
         if (r->diff.byte)
                 snprintf(byte, sizeof(byte), ", from byte %" PRIu64, r->diff.byte);
         table_cell(t, "%" PRIu64 " of %" PRIu64 " elements differ, first [%s]%s: %s and %s",
-                   r->diff.differing, r->a->bytes / r->a->element_bytes,
-                   dims_text(index, r->a->ndims, ", ").s, byte, r->diff.a.s, r->diff.b.s);
+                   r->diff.differing, r->a.bytes / r->a.element_bytes,
+                   dims_text(index, r->a.ndims, ", ").s, byte, r->diff.a.s, r->diff.b.s);
 }
 
 static void row_cells(struct table *t, const struct row *r)
 {
-        table_cell(t, "%s", r->a->name);
+        table_cell(t, "%s", r->a.name);
         switch (r->verdict) {
         case ONLY_A:
         case ONLY_B:
                 table_cell(t, "only in %s", r->verdict == ONLY_A ? "a" : "b");
                 break;
         case OTHER_TYPE:
-                table_cell(t, "type %s and %s", type_text(r->a).s, type_text(r->b).s);
+                table_cell(t, "type %s and %s", type_text(&r->a).s, type_text(&r->b).s);
                 break;
         case OTHER_SHAPE:
-                table_cell(t, "shape %s and %s", dims_text(r->a->dims, r->a->ndims, " x ").s,
-                           dims_text(r->b->dims, r->b->ndims, " x ").s);
+                table_cell(t, "shape %s and %s", dims_text(r->a.dims, r->a.ndims, " x ").s,
+                           dims_text(r->b.dims, r->b.ndims, " x ").s);
                 break;
         case OTHER_PLACE:
                 table_cell(t, "another place in the global array");
@@ -180,7 +215,7 @@ static void print_text(const struct diff *w)
 {
         for (unsigned i = 0; i < 2; i++)
                 say("%c: %s, version %" PRIu64, 'a' + (int)i, w->path[i],
-                    w->sides[i].version->number);
+                    w->sides[i].version.number);
         if (w->count) {
                 struct table t;
                 table_begin(&t, "ll");
@@ -217,16 +252,15 @@ static enum status open_side(struct diff *w, unsigned i)
 {
         struct side *s = &w->sides[i];
         if (source_open(w->path[i], &s->source) != FINE)
-                return complain("%s", err_text());
-        s->version = source_version(&s->source, w->asked[i]);
-        if (!s->version)
+                return complain("%s", belay_error());
+        if (source_version(&s->source, w->asked[i], &s->version) != FINE)
                 return TROUBLE;
-        if (s->version->unreadable) {
-                enum status status = source_confirm(&s->source, s->version, w->asked[i]);
+        if (version_unreadable(&s->version)) {
+                enum status status = source_confirm(&s->source, &s->version, w->asked[i]);
                 if (status != FINE)
                         return status;
                 return complain("version %" PRIu64 " of pool '%s' is damaged: %s",
-                                s->version->number, w->path[i], s->version->damage);
+                                s->version.number, w->path[i], s->version.damage);
         }
         return FINE;
 }
@@ -241,12 +275,12 @@ static enum status attempt(void *arg)
         if (status == FINE)
                 status = open_side(w, 1);
         if (status == FINE) {
-                progress_begin(&w->progress, "diff", w->sides[0].version->data_bytes);
+                progress_begin(&w->progress, "diff", w->sides[0].version.data_bytes);
                 compare_versions(w);
                 progress_end(&w->progress);
         }
         for (unsigned i = 0; i < 2 && status == FINE; i++)
-                status = source_confirm(&w->sides[i].source, w->sides[i].version, w->asked[i]);
+                status = source_confirm(&w->sides[i].source, &w->sides[i].version, w->asked[i]);
         if (status == FINE)
                 status = conclude(w);
         for (uint32_t i = 0; i < w->count; i++)
@@ -289,8 +323,8 @@ static enum status run(const struct args *a)
                 return status;
         w.comparer = (struct comparer){.a = &w.sides[0],
                                        .b = &w.sides[1],
-                                       .buf_a = must_alloc(MAX_BLOCK_BYTES),
-                                       .buf_b = must_alloc(MAX_BLOCK_BYTES),
+                                       .buf_a = must_alloc(BELAY_MAX_BLOCK),
+                                       .buf_b = must_alloc(BELAY_MAX_BLOCK),
                                        .progress = &w.progress};
         status = while_changing(a->words[0], attempt, &w);
         free(w.comparer.buf_a);

@@ -13,14 +13,15 @@ struct export
         bool npy, zero;
         struct outfile out;
         struct source source;
-        const struct version *v;
-        uint32_t region;
+        struct belay_reader_version v;
+        struct belay_reader_region region;
         struct damages damages;
         struct progress progress;
         uint8_t *held; /* for standard output: read, and not yet confirmed */
         size_t held_bytes;
         bool started;       /* something was written to standard output */
         enum status status; /* of confirming that                       */
+        char error[512];    /* why the file could not be written, or "" */
 };
 
 /* ---- writing
@@ -30,14 +31,17 @@ static int put_now(struct export *w, const void *data, size_t bytes)
 {
         if (fwrite(data, 1, bytes, w->out.file) == bytes)
                 return 0;
-        return err_set(-errno, "'%s' cannot be written: %s", w->out.path, code_text(-errno));
+        int rc = -errno;
+        snprintf(w->error, sizeof(w->error), "'%s' cannot be written: %s", w->out.path,
+                 code_text(rc));
+        return rc;
 }
 
 /* What went to standard output cannot be taken back, and whoever reads it may not learn of the exit
  * status. So only what is certainly of this version goes there. */
 static int release(struct export *w)
 {
-        w->status = source_confirm(&w->source, w->v, w->asked);
+        w->status = source_confirm(&w->source, &w->v, w->asked);
         if (w->status != FINE)
                 return BELAY_E_DATA;
         w->started = w->started || w->held_bytes;
@@ -58,17 +62,17 @@ static int put(struct export *w, const void *data, size_t bytes)
         return rc;
 }
 
-static int on_block(void *arg, uint64_t block, const void *data, uint32_t bytes)
+static int on_block(void *arg, const struct belay_read_block *b)
 {
-        static const uint8_t zeros[MAX_BLOCK_BYTES];
+        static const uint8_t zeros[BELAY_MAX_BLOCK];
         struct export *w = arg;
-        if (!data) {
-                damages_add_block(&w->damages, &w->source, w->v, w->region, block);
+        if (!b->data) {
+                damages_add_block(&w->damages, &w->source, &w->region, b->block, b->damage);
                 if (!w->zero)
                         return BELAY_E_DATA;
         }
-        progress_add(&w->progress, bytes);
-        return put(w, data ? data : zeros, bytes);
+        progress_add(&w->progress, b->bytes);
+        return put(w, b->data ? b->data : zeros, b->bytes);
 }
 
 /* The reading ended with rc: does what was read count? */
@@ -76,29 +80,32 @@ static enum status judge(struct export *w, int rc)
 {
         if (w->status != FINE) /* standard output was held back */
                 return w->status;
-        if (rc && (w->zero || !w->damages.count))
-                return complain("%s", err_text());
-        enum status status = source_confirm(&w->source, w->v, w->asked);
-        if (status == FINE && rc)
-                status = complain("%s; --damaged zero writes zeros in its place",
-                                  w->damages.list[0].text);
-        return status;
+        if (w->error[0])
+                return complain("%s", w->error);
+        enum status status = source_confirm(&w->source, &w->v, w->asked);
+        if (status != FINE || rc == 0)
+                return status;
+        if (w->damages.count && !w->zero)
+                return complain("%s; --damaged zero writes zeros in its place",
+                                w->damages.list[0].text);
+        return complain("%s", belay_error());
 }
 
 static enum status write_region(struct export *w)
 {
-        const struct region_desc *d = &w->v->regions[w->region]->desc;
         int rc = 0;
         w->status = FINE;
+        w->error[0] = '\0';
         w->held_bytes = 0;
         if (w->npy) {
                 char header[NPY_HEADER_BYTES] = {0};
-                size_t bytes = npy_header(d, header);
+                size_t bytes = npy_header(&w->region, header);
                 rc = put(w, header, bytes);
         }
-        progress_begin(&w->progress, "export", d->bytes);
+        progress_begin(&w->progress, "export", w->region.bytes);
         if (rc == 0)
-                rc = reader_read_region(w->source.reader, w->v, w->region, NULL, on_block, w);
+                rc = belay_read_blocks(w->source.reader, w->v.number, w->region.index, 0,
+                                       UINT64_MAX, on_block, w);
         progress_end(&w->progress);
         if (rc || !w->held)
                 return judge(w, rc);
@@ -111,13 +118,13 @@ static enum status write_region(struct export *w)
 
 static void put_json(const struct export *w)
 {
-        const struct region_desc *d = &w->v->regions[w->region]->desc;
+        const struct belay_reader_region *d = &w->region;
         struct json j;
         json_begin(&j);
         json_text(&j, "path", w->source.path);
-        json_number(&j, "version", w->v->number);
+        json_number(&j, "version", w->v.number);
         json_text(&j, "region", d->name);
-        json_text(&j, "type", type_name(d->type));
+        json_text(&j, "type", belay_type_name(d->type));
         json_numbers(&j, "shape", d->dims, d->ndims);
         json_number(&j, "bytes", d->bytes);
         json_text(&j, "file", w->out.path);
@@ -140,19 +147,19 @@ static void put_json(const struct export *w)
 static enum status certainty(const struct export *w)
 {
         struct pool_state state;
-        const struct region_desc *d = &w->v->regions[w->region]->desc;
+        const struct belay_reader_region *d = &w->region;
         source_state(&w->source, &state);
-        if (d->hash != HASH_NONE || (!state.superblock[0] && !state.superblock[1]))
+        if (d->hash != BELAY_HASH_NONE || (!state.superblock[0] && !state.superblock[1]))
                 return FINE;
         (void)complain("superblock %u of pool '%s' is damaged, and the blocks of region '%s' have "
                        "no checksum: nothing tells whether version %" PRIu64 " is still whole",
-                       state.superblock[0] ? 0 : 1, w->source.path, d->name, w->v->number);
+                       state.superblock[0] ? 0 : 1, w->source.path, d->name, w->v.number);
         return FOUND;
 }
 
 static enum status conclude(const struct export *w)
 {
-        const struct region_desc *d = &w->v->regions[w->region]->desc;
+        const struct belay_reader_region *d = &w->region;
         for (size_t i = 0; i < w->damages.count; i++) {
                 const struct damage *x = &w->damages.list[i];
                 if (x->count > 1)
@@ -167,7 +174,7 @@ static enum status conclude(const struct export *w)
                 put_json(w);
         else if (strcmp(w->out.path, "-") != 0)
                 say("%s: region '%s' of version %" PRIu64 ", %s %s, %s", w->out.path, d->name,
-                    w->v->number, type_text(d).s, dims_text(d->dims, d->ndims, " x ").s,
+                    w->v.number, type_text(d).s, dims_text(d->dims, d->ndims, " x ").s,
                     size_text(d->bytes).s);
         return w->damages.blocks ? FOUND : FINE;
 }
@@ -178,22 +185,20 @@ static enum status conclude(const struct export *w)
 static enum status find_region(struct export *w)
 {
         const char *name = w->args->words[1];
-        w->v = source_version(&w->source, w->asked);
-        if (!w->v)
+        if (source_version(&w->source, w->asked, &w->v) != FINE)
                 return TROUBLE;
-        if (w->v->unreadable) {
-                enum status status = source_confirm(&w->source, w->v, w->asked);
+        if (version_unreadable(&w->v)) {
+                enum status status = source_confirm(&w->source, &w->v, w->asked);
                 if (status != FINE)
                         return status;
-                return complain("version %" PRIu64 " of pool '%s' is damaged: %s", w->v->number,
-                                w->source.path, w->v->damage);
+                return complain("version %" PRIu64 " of pool '%s' is damaged: %s", w->v.number,
+                                w->source.path, w->v.damage);
         }
-        int64_t region = version_find(w->v, name);
-        if (region < 0)
+        w->region.size = sizeof(w->region);
+        if (belay_reader_find(w->source.reader, w->v.number, name, &w->region))
                 return complain("version %" PRIu64
                                 " of pool '%s' has no region '%s'; `belay show` lists them",
-                                w->v->number, w->source.path, name);
-        w->region = (uint32_t)region;
+                                w->v.number, w->source.path, name);
         return FINE;
 }
 
@@ -202,7 +207,7 @@ static enum status attempt(void *arg)
         struct export *w = arg;
         enum status status = source_open(w->args->words[0], &w->source);
         if (status != FINE)
-                (void)complain("%s", err_text());
+                (void)complain("%s", belay_error());
         if (status == FINE)
                 status = find_region(w);
         if (status == FINE)

@@ -2,36 +2,33 @@
 #include "cli.h"
 #include <inttypes.h>
 
-static bool bad(const struct version *v)
-{
-        return !version_usable(v);
-}
-
 static enum status damage_of(const struct source *s)
 {
         struct pool_state state;
         source_state(s, &state);
         enum status status = state.good ? FINE : FOUND;
-        for (uint32_t i = 0; i < pool_version_count(s->pool); i++)
-                if (bad(pool_version(s->pool, i)))
+        for (uint32_t i = 0; i < state.facts.version_count; i++) {
+                struct belay_reader_version v = source_version_at(s, i);
+                if (!version_good(&v))
                         status = FOUND;
+        }
         return status;
 }
 
 /* ---- JSON ---------------------------------------------------------------------------------- */
 
-static void put_version(struct json *j, const struct version *v)
+static void put_version(struct json *j, const struct belay_reader_version *v)
 {
         json_open(j, NULL, '{');
         json_number(j, "version", v->number);
         json_text(j, "time", utc_text(v->time_ns).s);
         json_number(j, "time_ns", v->time_ns);
-        if (!v->unreadable) {
+        if (!version_unreadable(v)) {
                 json_number(j, "regions", v->region_count);
                 json_number(j, "bytes", v->data_bytes);
         }
-        json_bool(j, "good", !bad(v));
-        if (bad(v))
+        json_bool(j, "good", version_good(v));
+        if (!version_good(v))
                 json_text(j, "damage", v->damage);
         json_close(j, '}');
 }
@@ -40,12 +37,14 @@ static void put_pool(struct json *j, const struct source *s)
 {
         struct pool_state state;
         source_state(s, &state);
-        json_text(j, "id", id_text(state.info.id).s);
-        json_number(j, "generation", state.info.generation);
+        json_text(j, "id", id_text(state.facts.id).s);
+        json_number(j, "generation", state.facts.generation);
         state_json(j, &state);
         json_open(j, "versions", '[');
-        for (uint32_t i = 0; i < pool_version_count(s->pool); i++)
-                put_version(j, pool_version(s->pool, i));
+        for (uint32_t i = 0; i < state.facts.version_count; i++) {
+                struct belay_reader_version v = source_version_at(s, i);
+                put_version(j, &v);
+        }
         json_close(j, ']');
 }
 
@@ -63,8 +62,8 @@ static enum status list_json(const struct args *a)
                         put_pool(&j, &s);
                         status = worse(status, damage_of(&s));
                 } else {
-                        json_text(&j, "error", err_text());
-                        status = complain("%s", err_text());
+                        json_text(&j, "error", belay_error());
+                        status = complain("%s", belay_error());
                 }
                 source_close(&s);
                 json_close(&j, '}');
@@ -80,9 +79,9 @@ static void print_pool(const struct source *s)
 {
         struct pool_state state;
         source_state(s, &state);
-        uint32_t count = pool_version_count(s->pool);
+        uint32_t count = state.facts.version_count;
         say("%s: %" PRIu32 " version%s, %s", s->path, count, count == 1 ? "" : "s",
-            size_text(state.info.file_bytes).s);
+            size_text(state.facts.file_bytes).s);
         if (count) {
                 struct table t;
                 table_begin(&t, "rlrrl");
@@ -92,18 +91,18 @@ static void print_pool(const struct source *s)
                 table_cell(&t, "size");
                 table_cell(&t, "state");
                 for (uint32_t i = 0; i < count; i++) {
-                        const struct version *v = pool_version(s->pool, i);
-                        table_cell(&t, "%" PRIu64, v->number);
-                        table_cell(&t, "%s", time_text(v->time_ns).s);
-                        if (v->unreadable) {
+                        struct belay_reader_version v = source_version_at(s, i);
+                        table_cell(&t, "%" PRIu64, v.number);
+                        table_cell(&t, "%s", time_text(v.time_ns).s);
+                        if (version_unreadable(&v)) {
                                 table_cell(&t, "?");
                                 table_cell(&t, "?");
                         } else {
-                                table_cell(&t, "%" PRIu32, v->region_count);
-                                table_cell(&t, "%s", size_text(v->data_bytes).s);
+                                table_cell(&t, "%" PRIu32, v.region_count);
+                                table_cell(&t, "%s", size_text(v.data_bytes).s);
                         }
-                        table_cell(&t, "%s%s", bad(v) ? "damaged: " : "good",
-                                   bad(v) ? v->damage : "");
+                        table_cell(&t, "%s%s", version_good(&v) ? "good" : "damaged: ",
+                                   version_good(&v) ? "" : v.damage);
                 }
                 table_end(&t);
         }
@@ -123,7 +122,7 @@ static enum status list_tables(const struct args *a)
                         printed = true;
                         status = worse(status, damage_of(&s));
                 } else {
-                        status = complain("%s", err_text());
+                        status = complain("%s", belay_error());
                 }
                 source_close(&s);
         }

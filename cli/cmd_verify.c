@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 struct finding {
-        const struct version *v;
+        struct belay_reader_version v;
         uint64_t *lost; /* per region: blocks that cannot be read */
         bool bad;
         bool gone; /* given up by a writer while it was read */
@@ -22,31 +22,33 @@ struct verify {
         uint32_t count;
         struct damages damages;
         struct progress progress;
-        uint64_t blocks, unchecked; /* of those, without a checksum */
-        uint32_t region;            /* being read, of … */
+        uint64_t blocks, unchecked;        /* of those, without a checksum */
+        struct belay_reader_region region; /* being read, of … */
         struct finding *now;
 };
 
-static int on_block(void *arg, uint64_t block, const void *data, uint32_t bytes)
+static int on_block(void *arg, const struct belay_read_block *b)
 {
         struct verify *w = arg;
         w->blocks++;
-        w->unchecked += w->now->v->regions[w->region]->desc.hash == HASH_NONE;
-        if (!data) {
-                w->now->lost[w->region]++;
-                damages_add_block(&w->damages, &w->source, w->now->v, w->region, block);
+        w->unchecked += w->region.hash == BELAY_HASH_NONE;
+        if (!b->data) {
+                w->now->lost[w->region.index]++;
+                damages_add_block(&w->damages, &w->source, &w->region, b->block, b->damage);
         }
-        progress_add(&w->progress, bytes);
+        progress_add(&w->progress, b->bytes);
         return 0;
 }
 
-static enum status read_regions(struct verify *w, const struct version *v)
+static enum status read_regions(struct verify *w, const struct belay_reader_version *v)
 {
-        enum status status = check_overlap(&w->source, v, &w->damages);
+        enum status status = check_overlap(&w->source, v, w->asked, &w->damages);
         for (uint32_t i = 0; i < v->region_count && status == FINE; i++) {
-                w->region = i;
-                if (reader_read_region(w->source.reader, v, i, NULL, on_block, w))
-                        status = complain("%s", err_text());
+                w->region = source_region(&w->source, v, i);
+                int rc = belay_read_blocks(w->source.reader, v->number, i, 0, UINT64_MAX, on_block,
+                                           w);
+                if (rc)
+                        status = source_failed(&w->source, v, w->asked, rc);
         }
         return status;
 }
@@ -57,11 +59,11 @@ static enum status read_version(struct verify *w, struct finding *f)
         uint64_t blocks = w->blocks;
         uint64_t unchecked = w->unchecked;
         w->now = f;
-        enum status status = f->v->unreadable ? FINE : read_regions(w, f->v);
+        enum status status = version_unreadable(&f->v) ? FINE : read_regions(w, &f->v);
         if (status == FINE)
-                status = source_confirm(&w->source, f->v, w->asked);
+                status = source_confirm(&w->source, &f->v, w->asked);
         f->gone = status == AGAIN;
-        f->bad = !version_usable(f->v) || w->damages.count > before.count ||
+        f->bad = !version_good(&f->v) || w->damages.count > before.count ||
                  w->damages.left_out > before.left_out;
         if (!f->gone)
                 return status;
@@ -75,7 +77,7 @@ static enum status read_all(struct verify *w)
 {
         uint64_t total = 0;
         for (uint32_t i = 0; i < w->count; i++)
-                total += w->findings[i].v->data_bytes;
+                total += w->findings[i].v.data_bytes;
         progress_begin(&w->progress, "verify", total);
         enum status status = FINE;
         uint32_t gone = 0;
@@ -89,24 +91,26 @@ static enum status read_all(struct verify *w)
 
 static enum status choose_versions(struct verify *w)
 {
-        uint32_t count = w->asked ? 1 : pool_version_count(w->source.pool);
+        uint32_t count = w->asked ? 1 : source_version_count(&w->source);
         w->findings = must_alloc((count + 1) * sizeof(*w->findings));
         for (uint32_t i = 0; i < count; i++) {
-                const struct version *v = w->asked ? source_version(&w->source, w->asked)
-                                                   : pool_version(w->source.pool, i);
-                if (!v)
+                struct finding *f = &w->findings[w->count];
+                *f = (struct finding){.bad = false};
+                if (!w->asked)
+                        f->v = source_version_at(&w->source, i);
+                else if (source_version(&w->source, w->asked, &f->v) != FINE)
                         return TROUBLE;
-                size_t bytes = ((size_t)v->region_count + 1) * sizeof(uint64_t);
-                w->findings[w->count++] =
-                        (struct finding){.v = v, .lost = memset(must_alloc(bytes), 0, bytes)};
+                size_t bytes = ((size_t)f->v.region_count + 1) * sizeof(uint64_t);
+                f->lost = memset(must_alloc(bytes), 0, bytes);
+                w->count++;
         }
         return FINE;
 }
 
 /* ---- JSON ---------------------------------------------------------------------------------- */
 
-static void put_damages(struct json *j, const struct verify *w, const struct version *v,
-                        uint32_t region)
+static void put_damages(struct json *j, const struct verify *w,
+                        const struct belay_reader_version *v, uint32_t region)
 {
         json_open(j, "damaged", '[');
         for (size_t i = 0; i < w->damages.count; i++) {
@@ -124,7 +128,7 @@ static void put_damages(struct json *j, const struct verify *w, const struct ver
 
 static void put_finding(struct json *j, const struct verify *w, const struct finding *f)
 {
-        const struct version *v = f->v;
+        const struct belay_reader_version *v = &f->v;
         json_open(j, NULL, '{');
         json_number(j, "version", v->number);
         if (f->gone) {
@@ -133,15 +137,15 @@ static void put_finding(struct json *j, const struct verify *w, const struct fin
                 return;
         }
         json_bool(j, "good", !f->bad);
-        if (!version_usable(v))
+        if (!version_good(v))
                 json_text(j, "damage", v->damage);
         json_open(j, "regions", '[');
         for (uint32_t i = 0; i < v->region_count; i++) {
-                uint64_t blocks = region_blocks(&v->regions[i]->desc);
+                struct belay_reader_region d = source_region(&w->source, v, i);
                 json_open(j, NULL, '{');
-                json_text(j, "name", v->regions[i]->desc.name);
-                json_number(j, "blocks", blocks);
-                json_number(j, "blocks_good", blocks - f->lost[i]);
+                json_text(j, "name", d.name);
+                json_number(j, "blocks", d.blocks);
+                json_number(j, "blocks_good", d.blocks - f->lost[i]);
                 if (f->bad)
                         put_damages(j, w, v, i);
                 json_close(j, '}');
@@ -172,7 +176,7 @@ static void print_json(const struct verify *w, const struct pool_state *state, b
 
 static void print_finding(const struct verify *w, const struct finding *f)
 {
-        const struct version *v = f->v;
+        const struct belay_reader_version *v = &f->v;
         if (f->gone) {
                 say("version %" PRIu64 ": given up by the program while it was read", v->number);
                 return;
@@ -184,9 +188,9 @@ static void print_finding(const struct verify *w, const struct finding *f)
         }
         say("version %" PRIu64 ": damaged%s%s", v->number, v->damage[0] ? ": " : "", v->damage);
         for (uint32_t i = 0; i < v->region_count; i++) {
-                uint64_t blocks = region_blocks(&v->regions[i]->desc);
-                say("  %s: %" PRIu64 " of %" PRIu64 " blocks good", v->regions[i]->desc.name,
-                    blocks - f->lost[i], blocks);
+                struct belay_reader_region d = source_region(&w->source, v, i);
+                say("  %s: %" PRIu64 " of %" PRIu64 " blocks good", d.name, d.blocks - f->lost[i],
+                    d.blocks);
         }
         for (size_t i = 0; i < w->damages.count; i++) {
                 const struct damage *d = &w->damages.list[i];
@@ -245,7 +249,7 @@ static enum status attempt(void *arg)
         *w = (struct verify){.args = w->args, .asked = w->asked};
         enum status status = source_open(w->args->words[0], &w->source);
         if (status != FINE)
-                (void)complain("%s", err_text());
+                (void)complain("%s", belay_error());
         if (status == FINE)
                 status = choose_versions(w);
         if (status == FINE)

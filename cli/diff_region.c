@@ -9,20 +9,17 @@
 
 struct walk {
         struct comparer *c;
-        uint32_t region_a, region_b;
-        const struct region_desc *a, *b;
+        const struct belay_reader_region *a, *b;
         bool any;
         uint64_t last;  /* the last element counted  */
         uint64_t first; /* byte that differs first   */
         uint64_t differing;
 };
 
-static int read_span(const struct side *s, uint32_t region, uint64_t offset, uint64_t bytes,
-                     uint8_t *to)
+static int read_span(const struct side *s, const struct belay_reader_region *r, uint64_t offset,
+                     uint64_t bytes, uint8_t *to)
 {
-        uint32_t block = s->version->regions[region]->desc.block_bytes;
-        return reader_read_blocks(s->source.reader, s->version, region, offset / block,
-                                  div_up(bytes, block), to, NULL, NULL);
+        return belay_read(s->source.reader, r->version, r->index, offset, bytes, to);
 }
 
 /* The span begins at byte `offset` of the region. */
@@ -50,9 +47,9 @@ static void count_differences(struct walk *w, uint64_t offset, uint64_t bytes)
 
 static int compare_span(struct walk *w, uint64_t offset, uint64_t bytes)
 {
-        int rc = read_span(w->c->a, w->region_a, offset, bytes, w->c->buf_a);
+        int rc = read_span(w->c->a, w->a, offset, bytes, w->c->buf_a);
         if (rc == 0)
-                rc = read_span(w->c->b, w->region_b, offset, bytes, w->c->buf_b);
+                rc = read_span(w->c->b, w->b, offset, bytes, w->c->buf_b);
         if (rc)
                 return rc;
         if (memcmp(w->c->buf_a, w->c->buf_b, bytes) != 0)
@@ -60,31 +57,37 @@ static int compare_span(struct walk *w, uint64_t offset, uint64_t bytes)
         return 0;
 }
 
-static int compare_leaf(struct walk *w, uint64_t leaf)
+static bool same_hash(const struct belay_read_entry *a, const struct belay_read_entry *b)
 {
-        struct leaf_entry a[LEAF_ENTRIES];
-        struct leaf_entry b[LEAF_ENTRIES];
-        int rc = pool_read_leaf(w->c->a->source.pool, w->c->a->version, w->region_a, leaf, a);
+        return a->hash[0] == b->hash[0] && a->hash[1] == b->hash[1];
+}
+
+/* A piece of the maps, from block `first` on. */
+static int compare_maps(struct walk *w, uint64_t first)
+{
+        struct belay_read_entry a[BELAY_MAP_STEP];
+        struct belay_read_entry b[BELAY_MAP_STEP];
+        uint32_t count = (uint32_t)min_u64(BELAY_MAP_STEP, w->a->blocks - first);
+        int rc =
+                belay_read_map(w->c->a->source.reader, w->a->version, w->a->index, first, count, a);
         if (rc == 0)
-                rc = pool_read_leaf(w->c->b->source.pool, w->c->b->version, w->region_b, leaf, b);
+                rc = belay_read_map(w->c->b->source.reader, w->b->version, w->b->index, first,
+                                    count, b);
         if (rc)
                 return rc;
-        uint32_t count = leaf_entries(w->a, leaf);
-        uint32_t most = MAX_BLOCK_BYTES / w->a->block_bytes;
+        uint32_t most = BELAY_MAX_BLOCK / w->a->block_bytes;
         for (uint32_t i = 0; i < count;) {
                 uint32_t run = 0;
                 uint64_t bytes = 0;
-                while (i + run < count && run < most &&
-                       !hash_equal(a[i + run].hash, b[i + run].hash))
-                        bytes += block_length(w->a, leaf * LEAF_ENTRIES + i + run++);
+                while (i + run < count && run < most && !same_hash(&a[i + run], &b[i + run]))
+                        bytes += a[i + run++].bytes;
                 if (run)
-                        rc = compare_span(w, (leaf * LEAF_ENTRIES + i) * w->a->block_bytes, bytes);
+                        rc = compare_span(w, (first + i) * w->a->block_bytes, bytes);
                 if (rc)
                         return rc;
                 uint32_t step = run ? run : 1;
                 for (uint32_t k = 0; k < step; k++)
-                        progress_add(w->c->progress,
-                                     block_length(w->a, leaf * LEAF_ENTRIES + i + k));
+                        progress_add(w->c->progress, a[i + k].bytes);
                 i += step;
         }
         return 0;
@@ -94,34 +97,17 @@ static int compare_all(struct walk *w)
 {
         int rc = 0;
         if (w->a->block_bytes == w->b->block_bytes && w->a->hash == w->b->hash &&
-            w->a->hash != HASH_NONE) {
-                for (uint64_t leaf = 0; leaf < region_leaves(w->a) && rc == 0; leaf++)
-                        rc = compare_leaf(w, leaf);
+            w->a->hash != BELAY_HASH_NONE) {
+                for (uint64_t at = 0; at < w->a->blocks && rc == 0; at += BELAY_MAP_STEP)
+                        rc = compare_maps(w, at);
                 return rc;
         }
-        for (uint64_t at = 0; at < w->a->bytes && rc == 0; at += MAX_BLOCK_BYTES) {
-                uint64_t n = min_u64(MAX_BLOCK_BYTES, w->a->bytes - at);
+        for (uint64_t at = 0; at < w->a->bytes && rc == 0; at += BELAY_MAX_BLOCK) {
+                uint64_t n = min_u64(BELAY_MAX_BLOCK, w->a->bytes - at);
                 rc = compare_span(w, at, n);
                 progress_add(w->c->progress, n);
         }
         return rc;
-}
-
-/* A few bytes of a region, wherever its blocks end. */
-static int read_bytes(const struct side *s, uint32_t region, uint64_t offset, uint32_t bytes,
-                      uint8_t *buf, uint8_t *out)
-{
-        uint32_t block = s->version->regions[region]->desc.block_bytes;
-        for (uint32_t done = 0; done < bytes;) {
-                uint64_t at = offset + done;
-                int rc = read_span(s, region, at / block * block, 1, buf);
-                if (rc)
-                        return rc;
-                uint32_t n = (uint32_t)min_u64(bytes - done, block - at % block);
-                memcpy(out + done, buf + at % block, n);
-                done += n;
-        }
-        return 0;
 }
 
 /* Values of the first differing element. Of a long raw element, the part that differs. */
@@ -135,9 +121,9 @@ static int read_values(struct walk *w, struct region_diff *out)
         out->byte = within < sizeof(a) ? 0 : within;
         uint32_t n = (uint32_t)min_u64(size - out->byte, sizeof(a));
         uint64_t offset = out->element * size + out->byte;
-        int rc = read_bytes(w->c->a, w->region_a, offset, n, w->c->buf_a, a);
+        int rc = read_span(w->c->a, w->a, offset, n, a);
         if (rc == 0)
-                rc = read_bytes(w->c->b, w->region_b, offset, n, w->c->buf_b, b);
+                rc = read_span(w->c->b, w->b, offset, n, b);
         if (rc)
                 return rc;
         out->a = value_text(w->a, a, n);
@@ -145,14 +131,10 @@ static int read_values(struct walk *w, struct region_diff *out)
         return 0;
 }
 
-int compare_regions(struct comparer *c, uint32_t region_a, uint32_t region_b,
-                    struct region_diff *out)
+int compare_regions(struct comparer *c, const struct belay_reader_region *a,
+                    const struct belay_reader_region *b, struct region_diff *out)
 {
-        struct walk w = {.c = c,
-                         .region_a = region_a,
-                         .region_b = region_b,
-                         .a = &c->a->version->regions[region_a]->desc,
-                         .b = &c->b->version->regions[region_b]->desc};
+        struct walk w = {.c = c, .a = a, .b = b};
         *out = (struct region_diff){.differing = 0};
         int rc = compare_all(&w);
         out->differing = w.differing;
@@ -161,7 +143,8 @@ int compare_regions(struct comparer *c, uint32_t region_a, uint32_t region_b,
         return rc;
 }
 
-void element_index(const struct region_desc *d, uint64_t element, uint64_t index[BELAY_MAX_DIMS])
+void element_index(const struct belay_reader_region *d, uint64_t element,
+                   uint64_t index[BELAY_MAX_DIMS])
 {
         for (uint32_t i = d->ndims; i > 0; i--) {
                 index[i - 1] = element % d->dims[i - 1];

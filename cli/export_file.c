@@ -37,7 +37,7 @@ static enum status check_replaced(const char *path)
         if (fd < 0)
                 return complain("'%s' exists and cannot be read, so it may be a pool: %s", path,
                                 code_text(-errno));
-        bool pool = pool_recognize(fd);
+        bool pool = belay_reader_recognize(fd) > 0;
         (void)close(fd);
         return pool ? complain("'%s' is a Belay pool; it is not replaced, also with --force. Give "
                                "another name, or remove it",

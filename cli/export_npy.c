@@ -10,7 +10,7 @@
 #define PREFIX_BYTES 10u
 #define ALIGN        64u
 
-static struct text descr(const struct region_desc *d)
+static struct text descr(const struct belay_reader_region *d)
 {
         static const char kinds[] = {
                 [BELAY_RAW] = 'V', [BELAY_I8] = 'i',  [BELAY_U8] = 'u',  [BELAY_I16] = 'i',
@@ -23,7 +23,7 @@ static struct text descr(const struct region_desc *d)
         return t;
 }
 
-size_t npy_header(const struct region_desc *d, char out[NPY_HEADER_BYTES])
+size_t npy_header(const struct belay_reader_region *d, char out[NPY_HEADER_BYTES])
 {
         static const uint8_t magic[] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0};
         memset(out, ' ', NPY_HEADER_BYTES);

@@ -8,6 +8,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#define SLOT_BYTES   4096u /* what a pool's space is given out in (format.md §1) …     */
+#define SMALL_ALIGN  64u   /* … and where objects smaller than that begin within it */
 #define WINDOW_SLOTS 32768u
 
 struct window {
@@ -73,71 +75,57 @@ static int take(struct map *m, uint64_t offset, uint64_t bytes)
         return taken;
 }
 
-static void report(struct damages *d, const struct version *v, uint32_t region, uint64_t first,
-                   uint64_t count, const char *what, uint64_t number)
+struct checking {
+        struct map map;
+        const struct source *source;
+        const struct belay_reader_version *v;
+        struct damages *damages;
+};
+
+static void report(struct checking *c, const struct belay_read_place *p)
 {
         char *text;
+        struct belay_reader_region d = source_region(c->source, c->v, p->region);
         if (asprintf(&text,
                      "version %" PRIu64 ", region '%s', %s %" PRIu64 ": it overlaps another object",
-                     v->number, v->regions[region]->desc.name, what, number) < 0)
+                     c->v->number, d.name, p->object == BELAY_OBJECT_LEAF ? "leaf" : "block",
+                     p->number) < 0)
                 exit(TROUBLE);
-        damages_add(d, (struct damage){v->number, region, first, count, text});
+        damages_add(c->damages, (struct damage){c->v->number, p->region, p->first, p->count, text});
 }
 
-static int check_leaf(struct map *m, const struct source *s, const struct version *v,
-                      uint32_t region, uint64_t leaf, struct damages *d)
+/* 1 without memory. */
+static int on_place(void *arg, const struct belay_read_place *p)
 {
-        const struct stored_region *r = v->regions[region];
-        struct leaf_entry entries[LEAF_ENTRIES];
-        if (pool_read_leaf(s->pool, v, region, leaf, entries))
-                return 0; /* reading its blocks will say so */
-        uint32_t count = leaf_entries(&r->desc, leaf);
-        uint64_t first = leaf * LEAF_ENTRIES;
-        int taken = take(m, r->refs[leaf].offset, leaf_length(count));
-        if (taken > 0)
-                report(d, v, region, first, count, "leaf", leaf);
-        for (uint32_t i = 0; i < count && taken >= 0; i++) {
-                if (entries[i].offset == 0)
-                        continue; /* zeros, which lie nowhere */
-                taken = take(m, entries[i].offset, block_length(&r->desc, first + i));
-                if (taken > 0)
-                        report(d, v, region, first + i, 1, "block", first + i);
-        }
-        return taken < 0 ? -1 : 0;
+        struct checking *c = arg;
+        int taken = take(&c->map, p->offset, p->bytes);
+        if (taken > 0 && (p->object == BELAY_OBJECT_LEAF || p->object == BELAY_OBJECT_BLOCK))
+                report(c, p);
+        return taken < 0;
 }
 
-static int check_all(struct map *m, const struct source *s, const struct version *v,
-                     struct damages *d)
+enum status check_overlap(const struct source *s, const struct belay_reader_version *v, bool named,
+                          struct damages *d)
 {
-        if (take(m, v->manifest.offset, v->manifest_bytes) < 0)
-                return -1;
-        for (uint32_t i = 0; i < v->catalog_count; i++) {
-                struct catalog_ref c = version_catalog(v, i);
-                if (c.ref.offset && take(m, c.ref.offset, c.bytes) < 0)
-                        return -1;
-        }
-        for (uint32_t i = 0; i < v->region_count; i++)
-                for (uint64_t leaf = 0; leaf < region_leaves(&v->regions[i]->desc); leaf++)
-                        if (check_leaf(m, s, v, i, leaf, d))
-                                return -1;
-        return 0;
-}
-
-enum status check_overlap(const struct source *s, const struct version *v, struct damages *d)
-{
-        struct pool_info info;
-        struct budget budget = {.limit = s->budget.limit};
-        pool_info(s->pool, &info);
+        struct belay_reader_facts facts = {.size = sizeof(facts)};
+        struct budget budget = {.limit = s->memory_bytes};
+        (void)belay_reader_facts(s->reader, &facts);
         /* Nothing that could be read lies beyond the file. */
-        uint64_t slots = div_up(min_u64(info.pool_bytes, info.file_bytes), SLOT_BYTES);
-        struct map m = {.budget = &budget, .count = slots / WINDOW_SLOTS + 1};
-        m.windows = budget_alloc(&budget, m.count * sizeof(*m.windows), "the check for overlaps");
-        int rc = m.windows ? check_all(&m, s, v, d) : -1;
-        for (uint64_t i = 0; m.windows && i < m.count; i++) {
-                if (m.windows[i])
-                        budget_free(&budget, m.windows[i]->parts);
-                budget_free(&budget, m.windows[i]);
+        uint64_t slots = div_up(min_u64(facts.pool_bytes, facts.file_bytes), SLOT_BYTES);
+        struct checking c = {.source = s, .v = v, .damages = d};
+        struct map *m = &c.map;
+        m->budget = &budget;
+        m->count = slots / WINDOW_SLOTS + 1;
+        m->windows =
+                budget_alloc(&budget, m->count * sizeof(*m->windows), "the check for overlaps");
+        int rc = m->windows ? belay_read_places(s->reader, v->number, on_place, &c) : 1;
+        for (uint64_t i = 0; m->windows && i < m->count; i++) {
+                if (m->windows[i])
+                        budget_free(&budget, m->windows[i]->parts);
+                budget_free(&budget, m->windows[i]);
         }
-        budget_free(&budget, m.windows);
-        return rc ? complain("%s", err_text()) : FINE;
+        budget_free(&budget, m->windows);
+        if (rc > 0)
+                return complain("%s", err_text());
+        return rc ? source_failed(s, v, named, rc) : FINE;
 }
