@@ -46,6 +46,8 @@ enum arg_id {
         ARG_COUNT
 };
 #define TAKES(id) (1u << (id))
+/* Where programs keep their pool unless they are told otherwise (option pool). */
+#define POOL_HERE "belay.pool"
 
 struct command;
 struct args {
@@ -62,6 +64,7 @@ struct command {
         const char *help;    /* a paragraph        */
         uint32_t takes;      /* TAKES(...)         */
         int least, most;     /* number of words    */
+        bool here;           /* without words: the pool of a program that was started here */
         enum status (*run)(const struct args *a);
 };
 extern const struct command cmd_ls, cmd_show, cmd_verify, cmd_diff, cmd_export, cmd_checkpoint,

@@ -112,6 +112,8 @@ enum status args_parse(const struct command *c, int argc, char **argv, struct ar
         }
         if (out->given[ARG_HELP])
                 return FINE;
+        if (out->count == 0 && c->here)
+                out->words[out->count++] = POOL_HERE;
         if (out->count < c->least || out->count > c->most)
                 return complain("usage: belay %s %s", c->name, c->usage);
         return FINE;

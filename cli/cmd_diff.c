@@ -16,6 +16,8 @@ struct diff {
         const struct args *args;
         const char *path[2];
         uint64_t asked[2]; /* 0: newest */
+        bool last_two;     /* of one pool */
+        uint64_t last;     /* … of which this is the newer one */
         struct side sides[2];
         struct comparer comparer;
         struct progress progress;
@@ -248,13 +250,32 @@ static enum status conclude(const struct diff *w)
 /* ---- the command
  * --------------------------------------------------------------------------------------- */
 
+/* Of the last two versions the older one, or the newer one of the same two. */
+static enum status take_last(struct diff *w, unsigned i)
+{
+        struct side *s = &w->sides[i];
+        if (i) {
+                s->version.size = sizeof(s->version);
+                return belay_reader_version(s->source.reader, w->last, &s->version) ? AGAIN : FINE;
+        }
+        uint32_t count = source_version_count(&s->source);
+        if (count < 2)
+                return complain("pool '%s' has %s version: there is nothing to compare",
+                                s->source.path, count ? "one" : "no");
+        s->version = source_version_at(&s->source, count - 2);
+        w->last = source_version_at(&s->source, count - 1).number;
+        return FINE;
+}
+
 static enum status open_side(struct diff *w, unsigned i)
 {
         struct side *s = &w->sides[i];
         if (source_open(w->path[i], &s->source) != FINE)
                 return complain("%s", belay_error());
-        if (source_version(&s->source, w->asked[i], &s->version) != FINE)
-                return TROUBLE;
+        enum status found = w->last_two ? take_last(w, i)
+                                        : source_version(&s->source, w->asked[i], &s->version);
+        if (found != FINE)
+                return found;
         if (version_unreadable(&s->version)) {
                 enum status status = source_confirm(&s->source, &s->version, w->asked[i]);
                 if (status != FINE)
@@ -302,9 +323,11 @@ static enum status choose(struct diff *w)
                                         "--version-a, --version-b");
                 asked[0] = a->value[ARG_VERSIONS];
                 asked[1] = a->second;
-        } else if (a->count == 1 && !(asked[0] && asked[1])) {
-                return complain("diff: one pool needs --versions A B");
+        } else if (a->count == 1 && !asked[0] != !asked[1]) {
+                return complain("diff: one pool needs --versions A B, or none: then the last two "
+                                "are compared");
         }
+        w->last_two = a->count == 1 && !asked[0] && !asked[1];
         w->path[0] = a->words[0];
         w->path[1] = a->words[a->count - 1];
         for (unsigned i = 0; i < 2; i++) {
@@ -334,16 +357,18 @@ static enum status run(const struct args *a)
 
 const struct command cmd_diff = {
         .name = "diff",
-        .usage = "POOL --versions A B | POOL_A POOL_B [--version-a N] [--version-b N] [--json]",
+        .usage = "[POOL] [--versions A B] | POOL_A POOL_B [--version-a N] [--version-b N] [--json]",
         .summary = "what differs between two versions or two pools",
-        .help = "Compares two versions of a pool, or the newest versions of two pools, region by "
-                "region: name,\n"
-                "type, shape and every bit of every element. Names the first element that "
-                "differs.\n"
+        .help = "Compares two versions of a pool (the last two), or the newest versions of two "
+                "pools, region by\n"
+                "region: name, type, shape and every bit of every element. Names the first element "
+                "that\n"
+                "differs. Without a name the pool is ./belay.pool.\n"
                 "Exit status: 0 the same, 1 different, 2 they could not be compared.",
         .takes = TAKES(ARG_VERSIONS) | TAKES(ARG_VERSION_A) | TAKES(ARG_VERSION_B) |
                  TAKES(ARG_JSON) | TAKES(ARG_HELP),
         .least = 1,
         .most = 2,
+        .here = true,
         .run = run,
 };

@@ -136,13 +136,15 @@ static enum status run(const struct args *a)
 
 const struct command cmd_ls = {
         .name = "ls",
-        .usage = "POOL... [--json]",
+        .usage = "[POOL...] [--json]",
         .summary = "versions of pools",
         .help = "Lists the versions of each pool: number, time, regions, size and state. A version "
                 "is\n"
-                "called good if its description is intact; `belay verify` also reads its data.",
+                "called good if its description is intact; `belay verify` also reads its data.\n"
+                "Without a name the pool is ./belay.pool.",
         .takes = TAKES(ARG_JSON) | TAKES(ARG_HELP),
         .least = 1,
         .most = INT32_MAX,
+        .here = true,
         .run = run,
 };

@@ -180,13 +180,15 @@ static enum status run(const struct args *a)
 
 const struct command cmd_show = {
         .name = "show",
-        .usage = "POOL [--version N] [--json]",
+        .usage = "[POOL] [--version N] [--json]",
         .summary = "a pool and the regions of a version",
         .help = "Shows what is known about a pool, and the regions of one version (the newest): "
                 "name,\n"
-                "type, shape, size, blocks, and the place in a global array.",
+                "type, shape, size, blocks, and the place in a global array.\n"
+                "Without a name the pool is ./belay.pool.",
         .takes = TAKES(ARG_VERSION) | TAKES(ARG_JSON) | TAKES(ARG_HELP),
         .least = 1,
         .most = 1,
+        .here = true,
         .run = run,
 };

@@ -277,13 +277,15 @@ static enum status run(const struct args *a)
 
 const struct command cmd_verify = {
         .name = "verify",
-        .usage = "POOL [--version N] [--json]",
+        .usage = "[POOL] [--version N] [--json]",
         .summary = "read all data of a pool and name what is damaged",
         .help = "Reads every block of every version, or of one, and compares checksums. Names each "
                 "damaged\n"
-                "object and says what is still good. Exit status 1 if anything is damaged.",
+                "object and says what is still good. Exit status 1 if anything is damaged.\n"
+                "Without a name the pool is ./belay.pool.",
         .takes = TAKES(ARG_VERSION) | TAKES(ARG_JSON) | TAKES(ARG_HELP),
         .least = 1,
         .most = 1,
+        .here = true,
         .run = run,
 };

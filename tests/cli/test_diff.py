@@ -51,6 +51,30 @@ grid    2 of 60 elements differ, first [1, 2, 3]: 0 and 1.25
     expect(2, "diff", "a.pool", "--versions", "1", "3", err="belay: pool 'a.pool' has no version 3; `belay ls` lists them\n")
 
 
+def test_last_two():
+    """One pool and no versions: the last two."""
+    Maker("belay.pool").close()
+    expect(2, "diff", err="belay: pool 'belay.pool' has no version: there is nothing to compare\n")
+    m = Maker("belay.pool", versions=4)
+    m.region("n", U8, [4])
+    m.checkpoint()
+    expect(2, "diff", "belay.pool", err="belay: pool 'belay.pool' has one version: there is nothing to compare\n")
+    for value in (b"\1", b"\2"):
+        m.poke("n", 2, value)
+        m.checkpoint()
+    m.close()
+    out = """a: belay.pool, version 2
+b: belay.pool, version 3
+region  difference
+n       1 of 4 elements differ, first [2]: 1 and 2
+0 regions the same, 1 not
+"""
+    expect(1, "diff", out=out, err="")
+    expect(1, "diff", "belay.pool", out=out, err="")
+    expect(1, "diff", "--versions", "2", "3", out=out, err="")
+    expect(2, "diff", "--version-a", "2", err="belay: diff: one pool needs --versions A B, or none")
+
+
 def test_descriptions():
     pair([("gone", U8, [1]), ("kind", F64, [4]), ("shape", U8, [2, 6]), ("rec", RAW, [2], {"element": 24}),
           ("part", U8, [2], {"part": ([4], [0])}), ("same", U8, [3])],

@@ -34,6 +34,15 @@ def test_ls():
         "bytes": 396, "good": True}
 
 
+def test_pool_here():
+    """Without a name the pool is the one that programs make by default."""
+    make("belay.pool")
+    for command in ("ls", "show", "verify"):
+        for more in ((), ("--json",)):
+            assert belay(command, *more).bytes == belay(command, "belay.pool", *more).bytes
+            expect(0, command, *more, err="")
+
+
 def test_ls_several():
     make("a.pool")
     make("b.pool")
@@ -161,7 +170,7 @@ def test_arguments():
     expect(2, err="belay: a command is missing; `belay help` lists them\n")
     expect(2, "verfiy", "a.pool", err="belay: unknown command 'verfiy'; did you mean 'verify'?\n")
     expect(2, "foo", "a.pool", err="belay: unknown command 'foo'; `belay help` lists them\n")
-    expect(2, "ls", err="belay: usage: belay ls POOL... [--json]\n")
+    expect(2, "ls", err="belay: pool 'belay.pool': No such file or directory\n")
     expect(2, "ls", "--foo", "a.pool", err="belay: ls: unknown option '--foo'; `belay help ls` lists them\n")
     expect(2, "ls", "--jsn", "a.pool", err="belay: ls: unknown option '--jsn'; did you mean '--json'?\n")
     expect(2, "show", "a.pool", "--versions=1", err="belay: show: unknown option '--versions'; did you mean '--version'?\n")
@@ -171,7 +180,8 @@ def test_arguments():
     for bad in ("0", "-1", "x", "1x", "", "99999999999999999999"):
         expect(2, "show", "a.pool", f"--version={bad}", err=f"belay: '{bad}' is no version number; `belay ls` lists them\n")
     expect(0, "show", "--version=1", "--", "a.pool", out="version     1 of 1 to 2")
-    expect(2, "diff", "a.pool", err="belay: diff: one pool needs --versions A B\n")
+    expect(2, "diff", "a.pool", "--version-b", "1",
+           err="belay: diff: one pool needs --versions A B, or none: then the last two are compared\n")
     expect(2, "diff", "a.pool", "--versions", "1", err="belay: diff: --versions needs A B\n")
     expect(2, "diff", "a.pool", "a.pool", "--versions", "1", "2", err="--versions goes with one pool")
     expect(2, "export", "a.pool", "step", err="belay: export: -o FILE is missing; - is standard output\n")
