@@ -7,7 +7,7 @@
  *
  *     struct watch │ when_ns │ state │ pages │ access │ written │ dirty │ notes, their arrays
  *     ◄── HEAD ──► ◄───────────── UNIT_BYTES for each unit ─────────────►                      */
-#define HEAD       ((sizeof(struct watch) + 63) / 64 * 64)
+#define HEAD       sizeof(struct watch)
 #define UNIT_BYTES (8u + 4u + 4u + 1u + 1u + 1u)
 
 static uint64_t notes_at(uint64_t units)
