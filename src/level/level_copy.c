@@ -25,6 +25,7 @@ struct level_copy {
         uint64_t wanted;              /* newest version that was published                    */
         uint64_t tried;               /* … that the thread has dealt with                     */
         bool at_work, stopping, running;
+        bool pins; /* versions that are copied, and the last one that was, stay in the pool */
         uint32_t readers;             /* the thread keeps away from the copy                  */
         _Atomic bool cancel;
         plat_thread thread;
@@ -56,6 +57,10 @@ static int take_newest(struct level_copy *c, struct pool *source, struct draft_r
                         v = pool_version(source, i - 1);
         if (!v || v->number <= mine.newest)
                 return 1;
+        /* So that it can be copied however fast others follow. Not where that would take space that
+         * the program does not have. */
+        if (c->pins && pool_pin(source, v->number))
+                return -ESTALE;
         struct reader_needs needs = {.largest = v->data_bytes};
         struct reader *reader;
         int rc = reader_new(source, &needs, &reader);
@@ -341,6 +346,7 @@ int level_copy_open(struct pool *pool, const struct level_options *o, struct lev
         c->source.path = c->source_path;
         c->source.readonly = true;
         c->source.probes = NULL;
+        c->pins = !o->pool.replace && o->pool.limit_bytes == 0;
         struct pool_options copy = o->pool;
         copy.path = path;
         copy.replace = false;
