@@ -30,7 +30,7 @@ static int compare_piece(void *arg, uint64_t piece)
 {
         const struct comparison *l = arg;
         struct watch *w = l->c->part.list[l->region]->watch;
-        struct unit_notes *n = w->notes;
+        struct unit_notes *n = unit_notes(w);
         uint64_t end = min_u64((piece + 1) * l->piece_units, w->span.units);
         for (uint64_t u = piece * l->piece_units; u < end; u++) {
                 if (n->mode[u] != l->mode)
@@ -43,14 +43,15 @@ static int compare_piece(void *arg, uint64_t piece)
 /* It pays where most of what is compared is expected to be unchanged; the rest is hashed again. */
 static bool worth_it(const struct region *r)
 {
-        return r->notes->compared && r->notes->choice.same > 0.5 && r->desc.bytes >= LEAST_BYTES;
+        return region_notes(r)->compared && region_notes(r)->choice.same > 0.5 &&
+               r->desc.bytes >= LEAST_BYTES;
 }
 
 /* All of them before the first is read: two of them may lie in one page, and to watch the one takes
  * the mark of the other away. */
 static void watch_all(struct commit *c, struct watch *w, uint8_t mode)
 {
-        const struct unit_notes *n = w->notes;
+        const struct unit_notes *n = unit_notes(w);
         for (uint64_t u = 0; u < w->span.units;) {
                 uint64_t end = u;
                 while (end < w->span.units && n->mode[end] == mode)
@@ -72,7 +73,7 @@ int compare_prepare(struct commit *c)
 void compare_units(struct commit *c, uint32_t region, uint8_t mode, bool watch)
 {
         struct region *r = c->part.list[region];
-        memset(r->watch->notes->content, CONTENT_UNKNOWN, r->watch->span.units);
+        memset(unit_notes(r->watch)->content, CONTENT_UNKNOWN, r->watch->span.units);
         if (!worth_it(r) || c->workers->count == 0)
                 return;
         if (watch)
@@ -86,6 +87,6 @@ void compare_units(struct commit *c, uint32_t region, uint8_t mode, bool watch)
         (void)workers_share(c->workers, &work);
         c->compare_ns += plat->now_ns() - start;
         for (uint64_t u = 0; u < r->watch->span.units; u++)
-                if (r->watch->notes->content[u] == CONTENT_SAME)
+                if (unit_notes(r->watch)->content[u] == CONTENT_SAME)
                         c->compare_bytes += unit_length(&r->watch->span, u);
 }

@@ -8,7 +8,7 @@
 
 bool cost_shares(const struct engine_options *o, struct region *r, uint32_t *hash)
 {
-        struct region_notes *n = r->notes;
+        struct region_notes *n = region_notes(r);
         if (!n->begun)
                 diff_begin(&n->choice);
         n->begun = true;
@@ -20,7 +20,7 @@ bool cost_shares(const struct engine_options *o, struct region *r, uint32_t *has
 
 static double touched_bytes(const struct watch *w)
 {
-        const struct unit_notes *n = w->notes;
+        const struct unit_notes *n = unit_notes(w);
         double bytes = 0;
         uint64_t units = w->span.units;
         for (uint64_t u = 0; (u = skip_zeros(n->mode, u, units)) < units; u++) {
@@ -35,22 +35,22 @@ static double touched_bytes(const struct watch *w)
 /* As large a share of the region changed as last time, but no more than was touched. */
 static double expected_change(const struct region *r, const struct diff_region *d)
 {
-        double changed = r->notes->choice.share * d->total;
-        return r->notes->compared && changed < d->touched ? changed : d->touched;
+        double changed = region_notes(r)->choice.share * d->total;
+        return region_notes(r)->compared && changed < d->touched ? changed : d->touched;
 }
 
 void cost_predict(struct cost *cost, struct commit *c)
 {
         for (uint32_t i = 0; i < c->part.count; i++) {
                 const struct region *r = c->part.list[i];
-                double stored = 1 - r->notes->choice.zeros;
+                double stored = 1 - region_notes(r)->choice.zeros;
                 struct diff_region d = {.total = stored * (double)r->desc.bytes,
                                         .touched = stored * touched_bytes(r->watch),
-                                        .compared = r->notes->compared,
-                                        .hashed = r->notes->hashed};
+                                        .compared = region_notes(r)->compared,
+                                        .hashed = region_notes(r)->hashed};
                 d.changed = expected_change(r, &d);
                 diff_add(&cost->expected, &d);
-                c->epoch.compared_regions += r->notes->compared;
+                c->epoch.compared_regions += region_notes(r)->compared;
         }
         struct diff_times t = diff_expect(c->options->diff_model, &cost->expected,
                                           c->options->checksums, &cost->costs);
@@ -74,14 +74,14 @@ void cost_count(struct cost *cost, struct commit *c)
                 double bytes = (double)r->desc.bytes;
                 double put = part_of(r, result.put_blocks);
                 double zeros = part_of(r, result.zero_blocks);
-                diff_saw_zeros(&r->notes->choice, bytes, put, zeros);
-                struct diff_region d = {.total = bytes * (1 - r->notes->choice.zeros),
+                diff_saw_zeros(&region_notes(r)->choice, bytes, put, zeros);
+                struct diff_region d = {.total = bytes * (1 - region_notes(r)->choice.zeros),
                                         .touched = put - zeros,
                                         .changed = part_of(r, result.changed_blocks),
-                                        .compared = r->notes->compared,
-                                        .hashed = r->notes->hashed};
-                diff_outcome(&r->notes->choice, c->options->diff_model, &d, c->options->checksums,
-                             &cost->costs);
+                                        .compared = region_notes(r)->compared,
+                                        .hashed = region_notes(r)->hashed};
+                diff_outcome(&region_notes(r)->choice, c->options->diff_model, &d,
+                             c->options->checksums, &cost->costs);
         }
         step_end(c->steps);
 }

@@ -82,8 +82,8 @@ void epoch_forget_captured(struct engine *e, bool published)
                 struct watch *w = captured->list[--captured->count];
                 if (published)
                         memset(w->dirty, 0, w->span.units);
-                memset(w->notes->early, 0, w->span.units);
-                w->notes->captured = false;
+                memset(unit_notes(w)->early, 0, w->span.units);
+                unit_notes(w)->captured = false;
                 step_end(&e->steps); /* there may be many */
                 step_begin(&e->steps);
         }

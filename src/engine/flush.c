@@ -21,7 +21,7 @@ struct cursor {
 static int stage_claimed(struct commit *c, uint32_t region, uint64_t u)
 {
         struct watch *w = c->part.list[region]->watch;
-        const struct unit_notes *n = w->notes;
+        const struct unit_notes *n = unit_notes(w);
         bool shadow = (atomic_load(&w->span.state[u]) & UNIT_KIND) == UNIT_SHADOW;
         if (c->options->policy == POLICY_SYNC && n->content[u] == CONTENT_UNKNOWN)
                 rewatch_units(c, w, u, 1);
@@ -94,7 +94,7 @@ static void follow(struct commit *c, struct cursor *cursor)
         if (region >= c->part.count)
                 return;
         struct watch *w = c->part.list[region]->watch;
-        const struct unit_notes *n = w->notes;
+        const struct unit_notes *n = unit_notes(w);
         uint64_t u = (uint32_t)(newest - 1);
         if (n->last_access[u] != ACCESS_NONE && n->mode[u] != MODE_KEEP)
                 cursor->at = n->place[u] + 1;
@@ -133,7 +133,7 @@ static void keep_clean(struct commit *c)
         for (uint32_t i = 0; i < c->part.count; i++) {
                 const struct region *r = c->part.list[i];
                 const struct watch *w = r->watch;
-                const struct unit_notes *n = w->notes;
+                const struct unit_notes *n = unit_notes(w);
                 uint32_t number = c->part.first + i;
                 uint64_t per_unit = w->span.unit_bytes / r->desc.block_bytes;
                 for (uint64_t u = 0; u < w->span.units;) {

@@ -97,7 +97,7 @@ static int collect(struct commit *c, struct precopy *p)
         order_judge(c);
         for (uint32_t i = 0; i < c->part.count; i++) {
                 struct watch *w = c->part.list[i]->watch;
-                struct unit_notes *n = w->notes;
+                struct unit_notes *n = unit_notes(w);
                 patch_remember_dirty(w);
                 precopy_before_collect(w);
                 int rc = find_written(c, w);
@@ -127,7 +127,7 @@ static void decide(struct commit *c)
         c->plan.count = 0;
         for (uint32_t i = 0; i < c->part.count; i++) {
                 struct watch *w = c->part.list[i]->watch;
-                struct unit_notes *n = w->notes;
+                struct unit_notes *n = unit_notes(w);
                 const struct span *s = &w->span;
                 uint64_t kept = units_to_keep(c, i);
                 c->epoch.units += s->units;
@@ -159,8 +159,8 @@ static void decide(struct commit *c)
         if (bytes > DIRECT_BYTES || c->options->policy == POLICY_SYNC || by_pages(c->options))
                 return;
         for (uint64_t i = 0; i < c->plan.count; i++)
-                c->part.list[c->plan.list[i].region]->watch->notes->mode[c->plan.list[i].unit] =
-                        MODE_DIRECT;
+                unit_notes(c->part.list[c->plan.list[i].region]->watch)
+                        ->mode[c->plan.list[i].unit] = MODE_DIRECT;
         c->plan.count = 0;
 }
 
@@ -168,7 +168,7 @@ static int put_direct(struct commit *c)
 {
         for (uint32_t i = 0; i < c->part.count; i++) {
                 struct watch *w = c->part.list[i]->watch;
-                struct unit_notes *n = w->notes;
+                struct unit_notes *n = unit_notes(w);
                 memset(n->content, CONTENT_UNKNOWN, w->span.units);
                 if (!w->ops->traps)
                         compare_units(c, i, MODE_DIRECT, false);
@@ -193,7 +193,7 @@ static int put_direct(struct commit *c)
 
 static uint64_t count_runs(const struct watch *w)
 {
-        const struct unit_notes *n = w->notes;
+        const struct unit_notes *n = unit_notes(w);
         uint64_t runs = 0;
         uint64_t units = w->span.units;
         for (uint64_t u = 0; (u = skip_zeros(n->mode, u, units)) < units; u++)
@@ -212,7 +212,7 @@ struct protection {
 static int protect_piece(void *arg, uint64_t piece)
 {
         const struct protection *p = arg;
-        const uint8_t *mode = p->w->notes->mode;
+        const uint8_t *mode = unit_notes(p->w)->mode;
         uint64_t u = piece * p->piece_units;
         uint64_t end = min_u64(u + p->piece_units, p->w->span.units);
         while (u < end) {
@@ -234,7 +234,7 @@ static int protect_piece(void *arg, uint64_t piece)
  * staged here and now. */
 static int protect(struct commit *c, struct watch *w)
 {
-        struct unit_notes *n = w->notes;
+        struct unit_notes *n = unit_notes(w);
         uint64_t units = w->span.units;
         uint64_t runs = count_runs(w);
         struct protection p = {c, w, units, runs > MAX_RUNS};
@@ -254,7 +254,7 @@ static int protect(struct commit *c, struct watch *w)
 
 static void set_pending(struct watch *w)
 {
-        const struct unit_notes *n = w->notes;
+        const struct unit_notes *n = unit_notes(w);
         atomic_store(&w->span.stuck, false);
         uint64_t units = w->span.units;
         for (uint64_t u = 0; (u = skip_zeros(n->mode, u, units)) < units; u++)
@@ -268,7 +268,7 @@ static void drop_direct(struct commit *c)
         uint64_t kept = 0;
         for (uint64_t i = 0; i < c->plan.count; i++) {
                 const struct target *t = &c->plan.list[i];
-                if (c->part.list[t->region]->watch->notes->mode[t->unit] != MODE_DIRECT)
+                if (unit_notes(c->part.list[t->region]->watch)->mode[t->unit] != MODE_DIRECT)
                         c->plan.list[kept++] = *t;
         }
         c->plan.count = kept;
@@ -278,7 +278,7 @@ static int protect_or_put(struct commit *c)
 {
         for (uint32_t i = 0; i < c->part.count; i++) {
                 struct watch *w = c->part.list[i]->watch;
-                struct unit_notes *n = w->notes;
+                struct unit_notes *n = unit_notes(w);
                 if (!w->ops->traps)
                         continue;
                 set_pending(w);
@@ -347,7 +347,7 @@ static void copy_ahead(struct commit *c)
         for (uint64_t i = 0; i < count; i++) {
                 struct target *t = &c->plan.list[i];
                 struct watch *w = c->part.list[t->region]->watch;
-                struct unit_notes *n = w->notes;
+                struct unit_notes *n = unit_notes(w);
                 if (!order_knows(w, t->unit) || n->last_access[t->unit] == ACCESS_AFTER)
                         continue;
                 int64_t pocket = pocket_take(g);
@@ -367,7 +367,7 @@ static void choose_runs(struct commit *c)
 {
         for (uint32_t i = 0; i < c->part.count; i++) {
                 struct watch *w = c->part.list[i]->watch;
-                struct unit_notes *n = w->notes;
+                struct unit_notes *n = unit_notes(w);
                 bool runs = w->ops == &tracker_dense && c->options->open_behind;
                 for (uint64_t u = 0; runs && u < w->span.units; u++)
                         runs = c->options->policy != POLICY_ADAPTIVE || n->mode[u] != MODE_FLUSH ||

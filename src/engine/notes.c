@@ -31,7 +31,7 @@ int notes_watch(struct tracker *t, struct region *r)
         if (rc)
                 return rc;
         struct watch *w = r->watch;
-        place_arrays(w->notes, max_u64(w->span.units, 1));
-        w->notes->fresh = !r->chunk && t->trap.uffd >= 0 && w->ops != &tracker_mprotect;
+        place_arrays(unit_notes(w), max_u64(w->span.units, 1));
+        unit_notes(w)->fresh = !r->chunk && t->trap.uffd >= 0 && w->ops != &tracker_mprotect;
         return 0;
 }

@@ -55,6 +55,17 @@ struct unit_notes {
         bool fresh;               /* no commit yet: taken for dense, if there is such a thing     */
 };
 
+/* Where they are follows from the region and the watch: a pointer would be one more line that the
+ * cache does not have, with very many regions. */
+static inline struct region_notes *region_notes(const struct region *r)
+{
+        return (struct region_notes *)(uintptr_t)(r + 1);
+}
+static inline struct unit_notes *unit_notes(const struct watch *w)
+{
+        return (struct unit_notes *)(uintptr_t)(w + 1);
+}
+
 /* Does the unit consist of pages that can be protected? */
 static inline bool unit_is_whole(const struct span *s, uint64_t u)
 {

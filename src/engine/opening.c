@@ -11,7 +11,7 @@
 /* Lets writes through to a run of captured units. */
 static void open_run(struct commit *c, struct watch *w, uint64_t first, uint64_t count)
 {
-        struct unit_notes *n = w->notes;
+        struct unit_notes *n = unit_notes(w);
         rewatch_units(c, w, first, count);
         if (n->runs)
                 units_written(&w->span, first, count);
@@ -22,7 +22,7 @@ static void open_run(struct commit *c, struct watch *w, uint64_t first, uint64_t
 
 static bool can_open(const struct watch *w, uint64_t u)
 {
-        const struct unit_notes *n = w->notes;
+        const struct unit_notes *n = unit_notes(w);
         return n->mode[u] == MODE_FLUSH &&
                (atomic_load(&w->span.state[u]) & UNIT_KIND) == UNIT_DONE;
 }
@@ -52,7 +52,7 @@ static bool opens_behind(const struct commit *c, const struct watch *w, uint64_t
 void opening_follow(struct commit *c, uint32_t region, uint64_t u)
 {
         struct watch *w = c->part.list[region]->watch;
-        const struct unit_notes *n = w->notes;
+        const struct unit_notes *n = unit_notes(w);
         if (!c->options->open_behind || !w->ops->traps || w->ops->needs_faults ||
             c->options->policy == POLICY_SYNC)
                 return;
@@ -72,7 +72,7 @@ void opening_follow(struct commit *c, uint32_t region, uint64_t u)
 /* After the last capture: everything that is still protected is opened. */
 static void open_span(struct commit *c, struct watch *w)
 {
-        const struct unit_notes *n = w->notes;
+        const struct unit_notes *n = unit_notes(w);
         uint64_t units = w->span.units;
         for (uint64_t u = 0; (u = skip_zeros(n->mode, u, units)) < units;) {
                 uint64_t end = u;

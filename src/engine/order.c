@@ -12,14 +12,14 @@
 
 bool order_knows(const struct watch *w, uint64_t u)
 {
-        const struct unit_notes *n = w->notes;
+        const struct unit_notes *n = unit_notes(w);
         return n->last_access[u] != ACCESS_NONE && n->last_when_ns[u] != UNKNOWN_WHEN;
 }
 
 static uint64_t key_of(const struct commit *c, const struct target *t, uint64_t index)
 {
         const struct watch *w = c->part.list[t->region]->watch;
-        const struct unit_notes *n = w->notes;
+        const struct unit_notes *n = unit_notes(w);
         if (c->options->policy != POLICY_ADAPTIVE)
                 return index;
         bool written = n->last_access[t->unit] != ACCESS_NONE;
@@ -66,8 +66,8 @@ void order_sort_plan(struct commit *c)
         if (c->options->policy == POLICY_ADAPTIVE)
                 sort(c->plan.list, c->plan.count);
         for (uint64_t i = 0; i < c->plan.count; i++)
-                c->part.list[c->plan.list[i].region]->watch->notes->place[c->plan.list[i].unit] =
-                        (uint32_t)i;
+                unit_notes(c->part.list[c->plan.list[i].region]->watch)
+                        ->place[c->plan.list[i].unit] = (uint32_t)i;
 }
 
 /* ---- what an epoch tells ----
@@ -89,7 +89,7 @@ static bool compares(const struct watch *w, uint64_t u)
 
 static void compare_pairs(struct agreement *a, const struct watch *w, uint64_t apart)
 {
-        const struct unit_notes *n = w->notes;
+        const struct unit_notes *n = unit_notes(w);
         const struct span *s = &w->span;
         for (uint64_t u = 0; u + apart < s->units; u++) {
                 if (!compares(w, u) || !compares(w, u + apart))
@@ -122,7 +122,7 @@ void order_judge(struct commit *c)
 
 void order_begin_epoch(struct commit *c, struct watch *w)
 {
-        struct unit_notes *n = w->notes;
+        struct unit_notes *n = unit_notes(w);
         struct span *s = &w->span;
         uint64_t before_ns = n->frozen_ns;
         if (before_ns == 0) /* a program that read its input into it */

@@ -15,7 +15,7 @@
 void pages_decide(struct commit *c, uint32_t region, uint64_t unit, bool can_keep)
 {
         struct watch *w = c->part.list[region]->watch;
-        const struct unit_notes *n = w->notes;
+        const struct unit_notes *n = unit_notes(w);
         /* What is staged by the freeze, or with policy sync, is watched anew before it is put. */
         if (n->mode[unit] != MODE_FLUSH || c->options->policy == POLICY_SYNC || !can_keep)
                 w->pages[unit] = 0;

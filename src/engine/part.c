@@ -38,8 +38,8 @@ int part_describe(struct commit *c)
                 if (rc)
                         return rc;
                 c->part.first = i == 0 ? number : c->part.first;
-                r->notes->shares = draft_compares(c->draft, number);
-                r->notes->compared = r->notes->shares && !by_pages(c->options);
+                region_notes(r)->shares = draft_compares(c->draft, number);
+                region_notes(r)->compared = region_notes(r)->shares && !by_pages(c->options);
                 if (by_pages(c->options))
                         draft_write_all(c->draft, number);
         }

@@ -56,13 +56,13 @@ int patch_make_room(struct commit *c)
 
 void patch_remember_dirty(struct watch *w)
 {
-        struct unit_notes *n = w->notes;
+        struct unit_notes *n = unit_notes(w);
         memcpy(n->mode, w->dirty, w->span.units);
 }
 
 void patch_find_candidates(const struct commit *c, struct watch *w)
 {
-        struct unit_notes *n = w->notes;
+        struct unit_notes *n = unit_notes(w);
         /* When more pages than this were written, the unit is captured as a whole, and if that goes
          * on it is not watched any more: a fault per page costs more than to hash all of it. */
         uint64_t part = c->options->policy != POLICY_SYNC ? 4 : by_pages(c->options) ? 1 : 2;
@@ -84,7 +84,7 @@ bool patch_fits(const struct commit *c)
                 return true;
         for (uint32_t i = 0; i < c->part.count; i++) {
                 const struct watch *w = c->part.list[i]->watch;
-                const struct unit_notes *n = w->notes;
+                const struct unit_notes *n = unit_notes(w);
                 uint64_t units = w->span.units;
                 for (uint64_t u = 0; (u = skip_zeros(n->mode, u, units)) < units; u++)
                         pages += n->mode[u] == MODE_PATCH ? w->pages[u] : 0;
@@ -112,7 +112,7 @@ static void units_of(const struct span *s, uintptr_t low, uintptr_t high, uint64
 /* Pages may have been written since it was decided that their unit is clean. */
 static void call_dirty(struct watch *w, uintptr_t low, uintptr_t high)
 {
-        struct unit_notes *n = w->notes;
+        struct unit_notes *n = unit_notes(w);
         uint64_t u;
         uint64_t end;
         for (units_of(&w->span, low, high, &u, &end); u < end; u++) {
@@ -130,7 +130,7 @@ static void call_dirty(struct watch *w, uintptr_t low, uintptr_t high)
 static void give_up(struct commit *c, uint32_t region, uintptr_t page)
 {
         struct watch *w = c->part.list[region]->watch;
-        struct unit_notes *n = w->notes;
+        struct unit_notes *n = unit_notes(w);
         uint64_t u;
         uint64_t end;
         for (units_of(&w->span, page, page + PLAT_PAGE, &u, &end); u < end; u++) {
@@ -177,7 +177,7 @@ static bool wants_block(const struct commit *c, uint32_t region, uint64_t block)
 {
         const struct region *r = c->part.list[region];
         uint64_t per_unit = r->watch->span.unit_bytes / r->desc.block_bytes;
-        return r->watch->notes->mode[block / per_unit] == MODE_PATCH &&
+        return unit_notes(r->watch)->mode[block / per_unit] == MODE_PATCH &&
                !draft_has(c->draft, c->part.first + region, block);
 }
 
@@ -239,7 +239,7 @@ static int take_run(struct commit *c, uint32_t region, uint64_t first, uint64_t 
 
 static bool in_run(const struct watch *w, uint64_t u)
 {
-        const struct unit_notes *n = w->notes;
+        const struct unit_notes *n = unit_notes(w);
         return n->mode[u] == MODE_PATCH || n->mode[u] == MODE_KEEP;
 }
 
@@ -248,7 +248,7 @@ static bool in_run(const struct watch *w, uint64_t u)
  * at all of a large region for one page of it costs as much as the scan before. */
 static uint64_t end_of_run(const struct watch *w, uint64_t u)
 {
-        const struct unit_notes *n = w->notes;
+        const struct unit_notes *n = unit_notes(w);
         uint64_t gap = max_u64(GAP_BYTES / w->span.unit_bytes, 1);
         uint64_t end = u + 1;
         for (uint64_t next = end; next < w->span.units && next - end < gap && in_run(w, next);
@@ -261,7 +261,7 @@ static uint64_t end_of_run(const struct watch *w, uint64_t u)
 static int take_region(struct commit *c, uint32_t region)
 {
         const struct watch *w = c->part.list[region]->watch;
-        const struct unit_notes *n = w->notes;
+        const struct unit_notes *n = unit_notes(w);
         const uint8_t *mode = n->mode;
         for (uint64_t u = 0; u < w->span.units; u++) {
                 const uint8_t *next = memchr(mode + u, MODE_PATCH, w->span.units - u);

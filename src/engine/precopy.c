@@ -61,7 +61,7 @@ uint64_t precopy_next_ns(const struct precopy *p)
 /* The unit was written: if the draft has a copy of it already, it has to be copied again. */
 static void call_modified(struct precopy *p, struct watch *w, uint64_t u)
 {
-        struct unit_notes *n = w->notes;
+        struct unit_notes *n = unit_notes(w);
         w->dirty[u] = 1;
         p->missed += n->early[u];
         n->put_again = n->put_again || n->early[u];
@@ -87,7 +87,7 @@ static void cannot_watch(struct precopy *p, struct watch *w)
  * here. */
 static bool look_at_faults(struct precopy *p, struct watch *w, bool again)
 {
-        const struct unit_notes *n = w->notes;
+        const struct unit_notes *n = unit_notes(w);
         bool modified = false;
         guard_shut(&p->tracker->guard);
         if (is_foreign(w)) {
@@ -107,7 +107,7 @@ static bool look_at_faults(struct precopy *p, struct watch *w, bool again)
 
 static bool call_pages_modified(struct precopy *p, struct watch *w, int ranges)
 {
-        const struct unit_notes *n = w->notes;
+        const struct unit_notes *n = unit_notes(w);
         const struct span *s = &w->span;
         bool missed = false;
         for (int i = 0; i < ranges; i++) {
@@ -143,7 +143,7 @@ static int scan_pages(struct precopy *p, struct watch *w, bool again, bool *miss
 
 static bool look_at_pages(struct precopy *p, struct watch *w, bool again)
 {
-        struct unit_notes *n = w->notes;
+        struct unit_notes *n = unit_notes(w);
         bool missed = false;
         guard_shut(&p->tracker->guard);
         int rc = is_foreign(w) ? 0 : scan_pages(p, w, again, &missed);
@@ -172,7 +172,8 @@ static void look_around(struct precopy *p, const struct watch *but)
                 bool modified = r->watch->ops->take ? look_at_pages(p, r->watch, false)
                                                     : look_at_faults(p, r->watch, false);
                 if (modified)
-                        forecast_modified(&r->watch->notes->forecast, now, look_interval_ns(p) / 2);
+                        forecast_modified(&unit_notes(r->watch)->forecast, now,
+                                          look_interval_ns(p) / 2);
         }
 }
 
@@ -183,7 +184,7 @@ static bool is_near(const struct precopy *p)
         bool predicts = p->options->precopy == PRECOPY_PREDICTED;
         for (uint32_t i = 0; predicts && i < p->regions->count; i++) {
                 const struct watch *w = p->regions->list[i]->watch;
-                if (w && w->span.whole && forecast_near(&w->notes->forecast) &&
+                if (w && w->span.whole && forecast_near(&unit_notes(w)->forecast) &&
                     elapsed_ns(p) >= p->threshold_ns)
                         return true;
         }
@@ -246,8 +247,8 @@ static void pace(struct precopy *p, const struct watch *w, uint64_t bytes)
 /* A unit that is put again gives its slots in the pool back: no write may be on its way there. */
 static int await_writes(struct precopy *p, struct watch *w)
 {
-        bool again = w->notes->put_again;
-        w->notes->put_again = false;
+        bool again = unit_notes(w)->put_again;
+        unit_notes(w)->put_again = false;
         return again ? draft_drain(p->commit->draft) : 0;
 }
 
@@ -257,15 +258,15 @@ static int await_writes(struct precopy *p, struct watch *w)
 static bool is_to_copy(const struct precopy *p, const struct region *r, uint64_t u)
 {
         const struct watch *w = r->watch;
-        const struct unit_notes *n = w->notes;
-        bool in_full = !r->notes->shares && !p->dropped;
+        const struct unit_notes *n = unit_notes(w);
+        bool in_full = !region_notes(r)->shares && !p->dropped;
         return (w->dirty[u] || in_full) && !n->early[u] && unit_is_whole(&w->span, u);
 }
 
 static bool has_work(const struct precopy *p, const struct region *r)
 {
         const struct watch *w = r->watch;
-        const struct unit_notes *n = w->notes;
+        const struct unit_notes *n = unit_notes(w);
         for (uint64_t u = 0; u < w->span.units; u++)
                 if (is_to_copy(p, r, u) || (atomic_load(&w->span.written[u]) && !n->early[u] &&
                                             unit_is_whole(&w->span, u)))
@@ -276,7 +277,7 @@ static bool has_work(const struct precopy *p, const struct region *r)
 static int copy_region(struct precopy *p, uint32_t i)
 {
         struct watch *w = p->commit->part.list[i]->watch;
-        struct unit_notes *n = w->notes;
+        struct unit_notes *n = unit_notes(w);
         if (!has_work(p, p->commit->part.list[i]))
                 return 0;
         n->copied_early = true;
@@ -319,7 +320,7 @@ static bool is_due(const struct precopy *p, const struct region *r)
                 return false;
         if (p->options->precopy == PRECOPY_DELAYED)
                 return true;
-        const struct forecast *f = &r->watch->notes->forecast;
+        const struct forecast *f = &unit_notes(r->watch)->forecast;
         /* Wait one look before copying: a program that is in the middle of rewriting a chunk would
          * dirty the copy at once. */
         return forecast_over(f, now, 2 * look_interval_ns(p)) &&
@@ -375,8 +376,8 @@ void precopy_forget(struct precopy *p)
                 struct watch *w = p->regions->list[i]->watch;
                 if (!w)
                         continue;
-                memset(w->notes->early, 0, w->span.units);
-                w->notes->put_again = false;
+                memset(unit_notes(w)->early, 0, w->span.units);
+                unit_notes(w)->put_again = false;
         }
         p->any = false;
 }
@@ -387,7 +388,7 @@ void precopy_forget(struct precopy *p)
  * among it is in the version. It stays dirty until that is published. */
 void precopy_before_collect(struct watch *w)
 {
-        const struct unit_notes *n = w->notes;
+        const struct unit_notes *n = unit_notes(w);
         uint64_t units = w->span.units;
         for (uint64_t u = 0; (u = skip_zeros(n->early, u, units)) < units; u++)
                 w->dirty[u] = 0;
@@ -395,7 +396,7 @@ void precopy_before_collect(struct watch *w)
 
 void precopy_after_collect(struct precopy *p, struct watch *w)
 {
-        const struct unit_notes *n = w->notes;
+        const struct unit_notes *n = unit_notes(w);
         uint64_t units = w->span.units;
         for (uint64_t u = 0; (u = skip_zeros(n->early, u, units)) < units; u++) {
                 if (w->dirty[u]) {
@@ -425,8 +426,9 @@ void precopy_end_interval(struct precopy *p)
                 struct watch *w = p->regions->list[i]->watch;
                 if (!w)
                         continue;
-                forecast_next(&w->notes->forecast, w->span.whole || w->notes->copied_early);
-                w->notes->copied_early = false;
+                forecast_next(&unit_notes(w)->forecast,
+                              w->span.whole || unit_notes(w)->copied_early);
+                unit_notes(w)->copied_early = false;
         }
 }
 

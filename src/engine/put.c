@@ -8,7 +8,7 @@ int put_unit(struct commit *c, uint32_t region, uint64_t unit, const uint8_t *fr
         uint64_t first = unit * per_unit;
         uint64_t end = min_u64(first + per_unit, region_blocks(&r->desc));
         uint64_t changed = 0;
-        bool same = r->watch->notes->content[unit] == CONTENT_SAME;
+        bool same = unit_notes(r->watch)->content[unit] == CONTENT_SAME;
         int kept = by_pages(c->options) ? pages_keep_unwritten(c, region, unit) : 0;
         if (kept < 0)
                 return kept;

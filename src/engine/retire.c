@@ -42,11 +42,11 @@ static void delete_region(struct commit *c, struct region *r)
  * stopped. */
 static void leave_captured(struct captured *captured, struct watch *w)
 {
-        struct unit_notes *n = w ? w->notes : NULL;
+        struct unit_notes *n = w ? unit_notes(w) : NULL;
         if (!n || !n->captured)
                 return;
         struct watch *last = captured->list[--captured->count];
-        last->notes->captured_at = n->captured_at;
+        unit_notes(last)->captured_at = n->captured_at;
         captured->list[n->captured_at] = last;
         n->captured = false;
 }
@@ -65,7 +65,7 @@ static bool retire(struct engine *e, struct region *r, struct region *fresh)
         if (needed && fresh)
                 region_replace(e->regions, r, fresh);
         if (needed) {
-                r->notes->next = e->commit.retired;
+                region_notes(r)->next = e->commit.retired;
                 e->commit.retired = r;
         }
         steps_go_on(&e->steps, mask);
@@ -110,7 +110,7 @@ void retire_end(struct commit *c)
         c->retired = NULL;
         step_end(c->steps);
         while (r) {
-                struct region *next = r->notes->next;
+                struct region *next = region_notes(r)->next;
                 delete_region(c, r);
                 r = next;
         }

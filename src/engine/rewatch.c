@@ -17,7 +17,7 @@ static void arm(const struct commit *c, struct watch *w, uint64_t first, uint64_
  * proves unchanged. */
 static bool is_hot(const struct commit *c, const struct watch *w, uint64_t u)
 {
-        const struct unit_notes *n = w->notes;
+        const struct unit_notes *n = unit_notes(w);
         if (c->options->precopy != PRECOPY_OFF || by_pages(c->options))
                 return false;
         return n->rest[u] > 0 || n->hot[u] >= (w->huge || n->fresh ? 1 : 2);
@@ -45,7 +45,7 @@ void rewatch_units(const struct commit *c, struct watch *w, uint64_t first, uint
  * program a fault per page. */
 void rewatch_consider(struct watch *w, uint64_t u, bool few_changes)
 {
-        struct unit_notes *n = w->notes;
+        struct unit_notes *n = unit_notes(w);
         if (!few_changes) {
                 n->tried[u] = n->rest[u] = 0;
         } else if (w->pages[u] > 0) {
@@ -65,7 +65,7 @@ void rewatch_adapt(struct commit *c)
                         c->options->precopy == PRECOPY_OFF && !by_pages(c->options);
         for (uint32_t i = 0; i < c->part.count; i++) {
                 struct watch *w = c->part.list[i]->watch;
-                struct unit_notes *n = w->notes;
+                struct unit_notes *n = unit_notes(w);
                 uint64_t units = 0;
                 uint64_t often = 0;
                 for (uint64_t u = 0; u < w->span.units; u++) {

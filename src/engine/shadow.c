@@ -15,13 +15,13 @@ struct shadow {
 
 void shadow_delete(struct budget *budget, struct watch *w)
 {
-        struct shadow *s = w->notes->shadow;
+        struct shadow *s = unit_notes(w)->shadow;
         if (!s)
                 return;
         budget_free(budget, s->unit_at);
         budget_free(budget, s->units);
         budget_free(budget, s);
-        w->notes->shadow = NULL;
+        unit_notes(w)->shadow = NULL;
 }
 
 /* Units that are not captured get fewer, never more. */
@@ -44,7 +44,7 @@ static bool shadow_new(struct commit *c, struct watch *w)
         struct shadow *s = budget_alloc(budget, sizeof(*s), what);
         if (!s)
                 return false;
-        w->notes->shadow = s;
+        unit_notes(w)->shadow = s;
         s->unit_at = budget_alloc(budget, w->span.units * sizeof(*s->unit_at), what);
         s->units = budget_alloc(budget, units * w->span.unit_bytes, what);
         if (s->unit_at && s->units)
@@ -57,7 +57,7 @@ static bool shadow_new(struct commit *c, struct watch *w)
 static void copy_unit(struct watch *w, uint64_t u)
 {
         struct span *s = &w->span;
-        struct shadow *shadow = w->notes->shadow;
+        struct shadow *shadow = unit_notes(w)->shadow;
         uint32_t kind;
         while ((kind = atomic_load(&s->state[u]) & UNIT_KIND) == UNIT_PENDING ||
                kind == UNIT_BUSY) {
@@ -75,7 +75,7 @@ static void copy_unit(struct watch *w, uint64_t u)
 
 const uint8_t *shadow_unit(const struct watch *w, uint64_t u)
 {
-        const struct shadow *s = w->notes->shadow;
+        const struct shadow *s = unit_notes(w)->shadow;
         return s->units + s->unit_at[u] * w->span.unit_bytes;
 }
 

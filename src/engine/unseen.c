@@ -28,7 +28,7 @@ __attribute__((no_sanitize("thread"))) static uint32_t sample(const uint8_t *p, 
 
 void unseen_remember(struct watch *w, uint64_t u, const uint8_t *content)
 {
-        struct unit_notes *n = w->notes;
+        struct unit_notes *n = unit_notes(w);
         if (!w->ops->needs_faults)
                 n->sample[u] = sample(content, unit_length(&w->span, u));
 }
@@ -44,7 +44,7 @@ static void found(struct commit *c, struct watch *w, uint64_t u)
  * before. */
 static bool is_watched(const struct watch *w, uint64_t u)
 {
-        const struct unit_notes *n = w->notes;
+        const struct unit_notes *n = unit_notes(w);
         return w->ops->written && n->mode[u] != MODE_FLUSH && !atomic_load(&w->span.written[u]);
 }
 
@@ -77,7 +77,7 @@ static void check_marks(struct commit *c, struct watch *w, uint64_t first, uint6
 
 static void check_sample(struct commit *c, struct watch *w, uint64_t u)
 {
-        const struct unit_notes *n = w->notes;
+        const struct unit_notes *n = unit_notes(w);
         const struct span *s = &w->span;
         bool captured = n->mode[u] == MODE_FLUSH || n->mode[u] == MODE_OPENED;
         if (captured && atomic_load(&s->access[u]) == ACCESS_NONE &&
@@ -104,7 +104,7 @@ void unseen_count(struct commit *c)
 {
         for (uint32_t i = 0; i < c->part.count && c->options->policy != POLICY_SYNC; i++) {
                 struct watch *w = c->part.list[i]->watch;
-                const struct unit_notes *n = w->notes;
+                const struct unit_notes *n = unit_notes(w);
                 for (uint64_t u = 0; n->protected && u < w->span.units;) {
                         step_begin(c->steps);
                         u = check_from(c, w, u);

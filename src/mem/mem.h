@@ -21,7 +21,7 @@ struct region {
         uint64_t mapped_bytes; /* of memory that belay_alloc made; 0 for attached memory */
         struct box *boxes;     /* what desc.more refers to, or NULL                      */
         struct region_desc desc;
-        struct region_notes *notes; /* room behind it, for what its owner notes about it */
+        /* Behind it: regions.note_bytes for what its owner notes about it. */
 };
 
 struct regions {
@@ -61,13 +61,12 @@ struct watch {
         const struct tracker_ops *ops; /* may be weaker than the tracker's own               */
         uint8_t *dirty;                /* per unit: changed since the last published version */
         uint32_t *pages;               /* per unit: written pages; 0: not known              */
-        struct unit_notes *notes;      /* room behind it, for what its owner notes           */
         bool huge;                     /* mostly in huge pages                               */
         bool fixed;                    /* another tracker does not work there                */
 };
 
-/* Room that the owner of a tracker wants behind each watch: so many bytes, and so many for each
- * unit. It begins as zeros. */
+/* Room that the owner of a tracker wants right behind each watch: so many bytes (a multiple of 8),
+ * and so many for each unit. It begins as zeros. */
 struct notes_room {
         uint64_t bytes, unit_bytes;
 };

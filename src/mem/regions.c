@@ -102,11 +102,7 @@ static int own_boxes(struct regions *r, struct region *region)
 
 struct region *region_make_room(const struct regions *r)
 {
-        struct region *region =
-                budget_alloc(r->budget, sizeof(*region) + r->note_bytes, "a region");
-        if (region)
-                region->notes = (struct region_notes *)(region + 1);
-        return region;
+        return budget_alloc(r->budget, sizeof(struct region) + r->note_bytes, "a region");
 }
 
 static int new_region(struct regions *r, const struct region_desc *desc, struct region **out)
@@ -197,10 +193,8 @@ void region_remove(struct regions *r, struct region *region)
 
 void region_replace(struct regions *r, struct region *old, struct region *fresh)
 {
-        struct region_notes *notes = fresh->notes;
         *fresh = *old;
-        fresh->notes = notes;
-        memcpy(notes, old->notes, r->note_bytes);
+        memcpy(fresh + 1, old + 1, r->note_bytes);
         old->owned = false;
         old->boxes = NULL;
         r->list[fresh->position] = fresh;

@@ -5,19 +5,18 @@
 /* A watch with all its arrays, and the room for notes, in one piece: there may be very many small
  * ones.
  *
- *     struct watch │ when_ns │ state │ pages │ access │ written │ dirty │ notes, their arrays
- *     ◄── HEAD ──► ◄───────────── UNIT_BYTES for each unit ─────────────►                      */
-#define HEAD       sizeof(struct watch)
+ *     struct watch │ notes, their arrays │ when_ns │ state │ pages │ access │ written │ dirty
+ *                                        ◄──────────── UNIT_BYTES for each unit ────────────► */
 #define UNIT_BYTES (8u + 4u + 4u + 1u + 1u + 1u)
 
-static uint64_t notes_at(uint64_t units)
+static uint64_t arrays_at(const struct tracker *t, uint64_t units)
 {
-        return align_up(HEAD + units * UNIT_BYTES, 8);
+        return align_up(sizeof(struct watch) + t->room.bytes + units * t->room.unit_bytes, 8);
 }
 
 static uint64_t watch_bytes(const struct tracker *t, uint64_t units)
 {
-        return notes_at(units) + t->room.bytes + units * t->room.unit_bytes;
+        return arrays_at(t, units) + units * UNIT_BYTES;
 }
 
 static struct watch *watch_new(struct tracker *t, const struct span *span)
@@ -27,7 +26,7 @@ static struct watch *watch_new(struct tracker *t, const struct span *span)
                                  : budget_alloc(t->budget, watch_bytes(t, n), "the unit table");
         if (!w)
                 return NULL;
-        uint8_t *p = (uint8_t *)w + HEAD;
+        uint8_t *p = (uint8_t *)w + arrays_at(t, n);
         w->span = *span;
         w->span.when_ns = (void *)p;
         w->span.state = (void *)(p + n * 8);
@@ -35,7 +34,6 @@ static struct watch *watch_new(struct tracker *t, const struct span *span)
         w->span.access = (void *)(p + n * 16);
         w->span.written = (void *)(p + n * 17);
         w->dirty = p + n * 18;
-        w->notes = (void *)((uint8_t *)w + notes_at(n));
         memset(w->dirty, 1, n);
         return w;
 }

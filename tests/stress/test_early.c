@@ -116,7 +116,7 @@ STRESS_PROGRAM static void await_early(struct world *w, int set)
                 /* A chunk that was written again is in the draft until a look finds that out. */
                 const struct span *s = &r->watch->span;
                 for (uint64_t u = 0; u < s->units; u++)
-                        missing += !((volatile uint8_t *)r->watch->notes->early)[u] ||
+                        missing += !((volatile uint8_t *)unit_notes(r->watch)->early)[u] ||
                                    (s->whole && atomic_load(&s->written[u]));
                 rest(1);
         }

@@ -37,7 +37,7 @@ static struct world *new_world(void)
         w->w.span.written = w->written;
         w->w.span.when_ns = w->when;
         w->w.dirty = w->dirty;
-        w->w.notes = &w->notes;
+        CHECK(unit_notes(&w->w) == &w->notes);
         w->notes.last_access = w->last_access;
         w->notes.last_when_ns = w->last_when;
         w->notes.hot = w->hot;
