@@ -281,12 +281,21 @@ def check_regions(path):
     assert all(is_number(s) for r in got["rows"] for s in r["samples"]), got["rows"]
 
 
+def check_copy_level(path):
+    got = load(path, "copy-level")
+    check_fields(got["summary"], ("bytes_over_changed", "bytes_over_changed_scattered", "increase_copied_over_disk",
+                                  "increase_copied_over_memory"))
+    assert [r["name"] for r in got["rows"]] == [
+        "a tenth, one piece", "a hundredth, scattered", "pool in memory", "pool in memory, copy on disk",
+        "pool on disk", "copy complete after the run"], got["rows"]
+
+
 CHECKS = (("freeze", check_freeze), ("access-order", check_order), ("epochs", check_epochs), ("cow-size", check_cow),
           ("overhead", check_overhead),
           ("diff-ratio", check_diff_ratio), ("diff-block-size", check_diff_block), ("diff-apps", check_diff_apps),
           ("hash-collisions", check_collisions), ("dynamic", check_dynamic), ("memory-vs-ramdisk", check_ramdisk),
           ("precopy", check_precopy), ("lazy-restart", check_lazy), ("small-change", check_small_change),
-          ("regions", check_regions))
+          ("regions", check_regions), ("copy-level", check_copy_level))
 
 
 def test_one():
