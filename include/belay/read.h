@@ -223,6 +223,37 @@ typedef int (*belay_place_fn)(void *arg, const struct belay_read_place *place);
  * tells of them. The result of fn as above. */
 int belay_read_places(struct belay_reader *r, uint64_t version, belay_place_fn fn, void *arg);
 
+/* ---- events ---- */
+
+/* A program with the option `events` tells the port of that name what happens to its versions. A
+ * helper process opens the port and waits, instead of looking into the pool again and again. It may
+ * come and go: the program never waits for it. Events can be lost (nobody listened, or not fast
+ * enough), so they say that it is time to look, and the pool says what there is. */
+enum belay_event_kind {
+        BELAY_EVENT_PUBLISHED = 1,
+        BELAY_EVENT_FAILED = 2,
+        BELAY_EVENT_CLOSED = 3 /* the pool: there will be no more */
+};
+struct belay_event {
+        size_t size;      /* sizeof(struct belay_event), set by the caller                    */
+        uint32_t kind;    /* enum belay_event_kind                                            */
+        int32_t code;     /* of a failure, else 0                                             */
+        uint64_t version; /* 0 if there is none                                               */
+        uint64_t time_ns; /* since 1970 UTC                                                   */
+        int32_t pid;      /* of the program, as the kernel knows it                           */
+        char pool[260];   /* path of the pool as the program knows it, the end of a long one  */
+};
+struct belay_listener;
+/* -EADDRINUSE if another process has the port. Only programs of the same user, or root's, are
+ * heard. */
+int belay_listener_open(const char *port, struct belay_listener **out);
+/* Accepts NULL. */
+void belay_listener_close(struct belay_listener **l);
+/* 1 with an event, 0 after timeout_ms (BELAY_FOREVER: none) without one. */
+int belay_listener_next(struct belay_listener *l, uint64_t timeout_ms, struct belay_event *out);
+/* A descriptor to wait for with poll(2), among others: readable when there may be an event. */
+int belay_listener_fd(const struct belay_listener *l);
+
 #ifdef __cplusplus
 }
 #endif

@@ -75,11 +75,6 @@ struct belay {
         struct triggers triggers;
 };
 
-/* sized.c: a struct that begins with its size, to the program and from it. -EINVAL with text if the
- * program did not set the size, or to less than `least`. */
-int sized_give(void *to, const void *from, size_t bytes, const char *call);
-int sized_take(void *to, const void *from, size_t bytes, size_t least, const char *call);
-
 /* trigger.c. None of these fails, and none changes this thread's error. */
 void triggers_open(struct belay *b);
 void triggers_close(struct belay *b);

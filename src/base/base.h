@@ -86,6 +86,13 @@ void log_queue_use(struct log_queue *q);
 /* Gives all that wait to the sink, in a thread of the program. Any thread may. */
 void log_deliver(struct log_queue *q);
 
+/* ---- public structs that begin with their size ---- */
+
+/* To the program, and from it: what both sides know of the struct. -EINVAL with text if the program
+ * did not set the size, or to less than `least`. */
+int sized_give(void *to, const void *from, size_t bytes, const char *call);
+int sized_take(void *to, const void *from, size_t bytes, size_t least, const char *call);
+
 /* ---- numbers ------------------------------------------------------------------------------- */
 
 static inline uint64_t align_up(uint64_t n, uint64_t to)

@@ -9,21 +9,6 @@ int read_end(int rc)
         return rc;
 }
 
-/* A program that knows less than this library gets less; of one that knows more, the rest is 0. */
-int read_give(void *out, const void *from, size_t bytes, const char *call)
-{
-        size_t room;
-        if (!out)
-                return err_set(-EINVAL, "%s: there is no place for the answer", call);
-        memcpy(&room, out, sizeof(room));
-        if (room <= sizeof(room) || room > 4 * bytes)
-                return err_set(-EINVAL, "%s: size is not set to that of the struct", call);
-        size_t n = (size_t)min_u64(room, bytes) - sizeof(room);
-        memcpy((uint8_t *)out + sizeof(room), (const uint8_t *)from + sizeof(room), n);
-        memset((uint8_t *)out + sizeof(room) + n, 0, room - sizeof(room) - n);
-        return 0;
-}
-
 /* ---- opening --------------------------------------------------------------------------------- */
 
 static int take_options(const struct belay_reader_options *in, struct belay_reader_options *out)
@@ -146,7 +131,7 @@ int belay_reader_facts(struct belay_reader *r, struct belay_reader_facts *out)
                 .media = info.media,
         };
         memcpy(f.id, info.id, sizeof(f.id));
-        return read_end(read_give(out, &f, sizeof(f), "belay_reader_facts"));
+        return read_end(sized_give(out, &f, sizeof(f), "belay_reader_facts"));
 }
 
 /* ---- versions -------------------------------------------------------------------------------- */
@@ -183,7 +168,7 @@ static int give_version(const struct version *v, struct belay_reader_version *ou
                 .rank = v->place.rank,
                 .members = v->place.members,
         };
-        return read_give(out, &f, sizeof(f), "belay_reader_version");
+        return sized_give(out, &f, sizeof(f), "belay_reader_version");
 }
 
 int belay_reader_version(struct belay_reader *r, uint64_t number, struct belay_reader_version *out)
@@ -279,7 +264,7 @@ static int give_region(const struct version *v, uint32_t i, struct belay_reader_
         memcpy(f.global_dims, d->global_dims, d->global_ndims * sizeof(f.global_dims[0]));
         if (d->box_count)
                 give_box(&d->box, &f.box);
-        return read_give(out, &f, sizeof(f), "belay_reader_region");
+        return sized_give(out, &f, sizeof(f), "belay_reader_region");
 }
 
 int belay_reader_region(struct belay_reader *r, uint64_t version, uint32_t index,

@@ -22,8 +22,6 @@ int read_region(const struct belay_reader *r, uint64_t version, uint32_t region,
                 struct version **out);
 /* Does the result rc of reading from the version count? */
 int read_confirm(struct belay_reader *r, const struct version *v, int rc);
-/* Copies as much of `from` as the caller's struct has room for; both begin with their size. */
-int read_give(void *out, const void *from, size_t bytes, const char *call);
 
 #pragma GCC visibility pop
 

@@ -1,35 +1,32 @@
 /* A helper process is told of what happens to versions, and nobody is held up when it is not there
  * or does not listen. */
-#include "format/format.h"
 #include "plat/plat.h"
 #include "stress.h"
 #include "test_env.h"
+#include <belay/read.h>
 #include <errno.h>
 #include <stdio.h>
 #include <unistd.h>
 
 static char port[64];
 
-static int listen_here(void)
+static struct belay_listener *listen_here(void)
 {
-        struct plat_peer as;
-        peer_named(port, &as);
-        int fd = plat->port_open(&as);
-        CHECK(fd >= 0);
-        return fd;
+        struct belay_listener *l;
+        CHECK_EQ(belay_listener_open(port, &l), 0);
+        CHECK(belay_listener_fd(l) >= 0);
+        return l;
 }
 
-static void expect(int fd, enum event_kind kind, uint64_t version, const char *path)
+static void expect(struct belay_listener *l, enum belay_event_kind kind, uint64_t version,
+                   const char *path)
 {
-        struct event_message e;
-        struct plat_peer from;
-        CHECK_EQ(plat->port_wait(fd, 10000), 1);
-        CHECK_EQ(plat->port_receive(fd, &e, sizeof(e), &from), sizeof(e));
-        CHECK_EQ(e.magic, EVENT_MAGIC);
+        struct belay_event e = {.size = sizeof(e)};
+        CHECK_EQ(belay_listener_next(l, 10000, &e), 1);
         CHECK_EQ(e.kind, kind);
         CHECK_EQ(e.version, version);
-        CHECK_EQ(e.code, kind == EVENT_FAILED ? BELAY_E_CHECKPOINT : 0);
-        CHECK_EQ(from.pid, getpid());
+        CHECK_EQ(e.code, kind == BELAY_EVENT_FAILED ? BELAY_E_CHECKPOINT : 0);
+        CHECK_EQ(e.pid, getpid());
         CHECK_STR(e.pool, path);
 }
 
@@ -46,13 +43,13 @@ static void test_told(void)
 {
         static uint8_t data[200000];
         const char *path = stress_pool("told");
-        int fd = listen_here();
+        struct belay_listener *l = listen_here();
         struct belay *b = open_at(path, data, sizeof(data));
         for (uint64_t i = 1; i <= 3; i++) {
                 data[0]++;
                 CHECK_EQ(belay_checkpoint(b), 0);
                 CHECK_EQ(belay_wait(b, 0, BELAY_FOREVER), 0);
-                expect(fd, EVENT_PUBLISHED, i, path);
+                expect(l, BELAY_EVENT_PUBLISHED, i, path);
         }
         static uint8_t more[1 << 20];
         stress_fill(more, sizeof(more), 1);
@@ -62,10 +59,32 @@ static void test_told(void)
         if (frozen)
                 rc = belay_wait(b, 0, BELAY_FOREVER);
         CHECK_EQ(rc, BELAY_E_CHECKPOINT);
-        expect(fd, EVENT_FAILED, frozen ? 4 : 0, path);
+        expect(l, BELAY_EVENT_FAILED, frozen ? 4 : 0, path);
         CHECK_EQ(belay_close(&b), 0);
-        expect(fd, EVENT_CLOSED, 0, path);
+        expect(l, BELAY_EVENT_CLOSED, 0, path);
+        struct belay_event e = {.size = sizeof(e)};
+        CHECK_EQ(belay_listener_next(l, 20, &e), 0);
+        struct belay_listener *again;
+        CHECK_EQ(belay_listener_open(port, &again), -EADDRINUSE);
+        belay_listener_close(&l);
+        CHECK(l == NULL);
+}
+
+/* What is not an event is passed over. */
+static void test_noise(void)
+{
+        struct plat_peer to;
+        struct belay_listener *l = listen_here();
+        struct belay_event e = {.size = sizeof(e)};
+        peer_named(port, &to);
+        int fd = plat->port_open(NULL);
+        char text[2000] = "hello";
+        CHECK_EQ(plat->port_send(fd, &to, text, 5), 0);
+        CHECK_EQ(plat->port_send(fd, &to, text, sizeof(text)), 0);
+        CHECK_EQ(plat->port_send(fd, &to, text, 0), 0);
+        CHECK_EQ(belay_listener_next(l, 20, &e), 0);
         (void)close(fd);
+        belay_listener_close(&l);
 }
 
 /* Nobody is there; somebody is, and never reads. */
@@ -73,7 +92,7 @@ static void test_not_heard(void)
 {
         static uint8_t data[4096];
         for (int there = 0; there < 2; there++) {
-                int fd = there ? listen_here() : -1;
+                struct belay_listener *l = there ? listen_here() : NULL;
                 struct belay *b = open_at(stress_pool("unheard"), data, sizeof(data));
                 for (int i = 0; i < 1000; i++) {
                         data[i]++;
@@ -82,8 +101,7 @@ static void test_not_heard(void)
                 CHECK_EQ(belay_wait(b, 0, BELAY_FOREVER), 0);
                 CHECK_EQ(belay_version(b), 1000);
                 CHECK_EQ(belay_close(&b), 0);
-                if (fd >= 0)
-                        (void)close(fd);
+                belay_listener_close(&l);
         }
 }
 
@@ -91,6 +109,7 @@ int main(void)
 {
         snprintf(port, sizeof(port), "belay-test-events-%d", (int)getpid());
         RUN(test_told);
+        RUN(test_noise);
         RUN(test_not_heard);
         return 0;
 }

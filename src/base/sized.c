@@ -1,6 +1,6 @@
 /* sized.c: public structs grow from release to release, at their end. They begin with the size that
  * the program was compiled with: what both sides know is copied. */
-#include "api/api_int.h"
+#include "base/base.h"
 #include <errno.h>
 
 /* Nothing the library has will ever be larger: a size beyond it was never set. */
