@@ -77,9 +77,8 @@ static int choose(struct pool *p, uint64_t most, struct next_list *n)
                                                 : p->options.damaged == DAMAGED_KEEP;
                 good += version_usable(v);
                 /* Damaged ones give way when the list is full: nobody can read them. */
-                if (wanted && (version_usable(v) || n->kept < MAX_VERSIONS - 1))
-                        down[n->kept++] = v;
-                else if (pin_seize(p, v))
+                wanted = wanted && (version_usable(v) || n->kept < MAX_VERSIONS - 1);
+                if (!wanted && pin_seize(p, v))
                         n->leave[n->left++] = v;
                 else
                         down[n->kept++] = v;

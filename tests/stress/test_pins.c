@@ -131,7 +131,7 @@ static void test_limit(void)
         enum { READERS = 8 };
         char path[512];
         char process[32];
-        int pids[READERS];
+        int pids[READERS] = {0};
         int count = 0;
         int rc = 0;
         snprintf(path, sizeof(path), "%s", stress_pool("limit"));
