@@ -9,12 +9,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define BLOCK       (16 * KIB)
-#define CHECKPOINTS 2u
-#define INTERVAL    10u
-#define STEPS       ((CHECKPOINTS + 1) * INTERVAL)
-#define SETTLE      4u
-#define CALM        6u
+#define BLOCK (16 * KIB)
 
 static uint64_t next(uint64_t *seed)
 {
@@ -83,8 +78,8 @@ static int one_change(struct state *s, uint64_t (*change)(struct state *s), stru
         if (rc == 0)
                 rc = follow(s->context, &after);
         if (rc == 0)
-                bench_sample(row, (double)(after.copy_written - before.copy_written) /
-                                          (double)changed);
+                bench_sample(row,
+                             (double)(after.copy_written - before.copy_written) / (double)changed);
         return rc;
 }
 
@@ -136,45 +131,27 @@ struct run {
         struct bench_row *increase[WAYS], *behind;
 };
 
+static int follow_save(struct saver *s)
+{
+        struct belay_stats stats;
+        return follow(s->context, &stats);
+}
+
 static int run_way(struct run *r, enum way way)
 {
-        struct saver s = {
-                .kind = SAVE_BELAY, .path = r->path[way], .options = r->options[way], .part_count = 2};
-        for (int k = 0; k < 2; k++)
-                s.parts[k] = (struct work_part){(uint8_t *)r->stencil.grid[k], r->stencil.bytes};
-        r->stencil.step = 0;
+        struct saver s = {.kind = SAVE_BELAY, .path = r->path[way], .options = r->options[way]};
+        struct stencil_times t = {0, 0};
+        saver_take_stencil(&s, &r->stencil);
         int rc = saver_open(&s);
-        struct belay_stats stats;
-        for (unsigned i = 0; rc == 0 && i < SETTLE; i++) {
-                rc = saver_save(&s);
-                stencil_step(&r->stencil);
-                stencil_step(&r->stencil);
-                if (rc == 0)
-                        rc = saver_wait(&s);
-                if (rc == 0 && way == COPIED)
-                        rc = follow(s.context, &stats);
-        }
-        double times[STEPS];
-        unsigned count = 0;
-        double start = bench_now();
-        for (unsigned i = 1; rc == 0 && i <= STEPS; i++) {
-                double begun = bench_now();
-                stencil_step(&r->stencil);
-                if ((i - 1) % INTERVAL >= CALM)
-                        times[count++] = bench_now() - begun;
-                if (i % INTERVAL == 0 && i <= CHECKPOINTS * INTERVAL)
-                        rc = saver_save(&s);
-        }
         if (rc == 0)
-                rc = saver_wait(&s);
-        double seconds = bench_now() - start;
-        double calm = work_median(times, count) * STEPS;
+                rc = stencil_run(&r->stencil, &s, way == COPIED ? follow_save : NULL, &t);
         if (rc == 0 && way == COPIED) {
-                rc = follow(s.context, &stats);
-                bench_sample(r->behind, (bench_now() - start - seconds) * 1e3);
+                double start = bench_now();
+                rc = follow_save(&s);
+                bench_sample(r->behind, (bench_now() - start) * 1e3);
         }
         if (rc == 0)
-                bench_sample(r->increase[way], (seconds - calm) * 1e3 / CHECKPOINTS);
+                bench_sample(r->increase[way], (t.seconds - t.calm) * 1e3 / STENCIL_SAVES);
         int second = saver_close(&s);
         return rc ? rc : second;
 }

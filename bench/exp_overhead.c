@@ -11,12 +11,6 @@
 #include "work.h"
 #include <stdlib.h>
 
-#define CHECKPOINTS 2u
-#define INTERVAL    10u
-#define STEPS       ((CHECKPOINTS + 1) * INTERVAL)
-#define SETTLE      4u /* saves before the time begins; a pool has room for three */
-#define CALM        6u /* steps after a checkpoint, the save is over */
-
 enum way { NONE, OURS, OURS_5, WRITE, COPY, FORK, WAYS };
 
 static const char *const names[WAYS] = {"no checkpoint",      "belay",
@@ -42,41 +36,17 @@ static struct saver make_saver(struct overhead *v, enum way way)
         struct saver s = {.kind = kinds[way],
                           .path = ours ? v->pool : v->plain,
                           .options = v->options[way == OURS_5],
-                          .copy = v->copy,
-                          .part_count = 2};
-        for (int k = 0; k < 2; k++)
-                s.parts[k] = (struct work_part){(uint8_t *)v->stencil.grid[k], v->stencil.bytes};
+                          .copy = v->copy};
+        saver_take_stencil(&s, &v->stencil);
         return s;
 }
 
-/* An interval without a checkpoint comes first and last. */
-static int run(struct overhead *v, enum way way, double *seconds, double *calm)
+static int run(struct overhead *v, enum way way, struct stencil_times *times)
 {
         struct saver s = make_saver(v, way);
-        v->stencil.step = 0;
         int rc = saver_open(&s);
-        for (unsigned i = 0; rc == 0 && i < SETTLE; i++) {
-                rc = saver_save(&s);
-                stencil_step(&v->stencil);
-                stencil_step(&v->stencil);
-                if (rc == 0)
-                        rc = saver_wait(&s);
-        }
-        double times[STEPS];
-        unsigned count = 0;
-        double start = bench_now();
-        for (unsigned i = 1; rc == 0 && i <= STEPS; i++) {
-                double begun = bench_now();
-                stencil_step(&v->stencil);
-                if ((i - 1) % INTERVAL >= CALM)
-                        times[count++] = bench_now() - begun;
-                if (i % INTERVAL == 0 && i <= CHECKPOINTS * INTERVAL)
-                        rc = saver_save(&s);
-        }
         if (rc == 0)
-                rc = saver_wait(&s);
-        *seconds = bench_now() - start;
-        *calm = work_median(times, count) * STEPS;
+                rc = stencil_run(&v->stencil, &s, NULL, times);
         int second = saver_close(&s);
         return rc ? rc : second;
 }
@@ -84,15 +54,14 @@ static int run(struct overhead *v, enum way way, double *seconds, double *calm)
 static int run_round(struct overhead *v)
 {
         for (enum way w = NONE; w < WAYS; w++) {
-                double seconds;
-                double calm;
-                int rc = run(v, w, &seconds, &calm);
+                struct stencil_times t;
+                int rc = run(v, w, &t);
                 if (rc)
                         return rc;
                 if (w == NONE)
-                        bench_sample(v->time, seconds * 1e3);
+                        bench_sample(v->time, t.seconds * 1e3);
                 else
-                        bench_sample(v->increase[w], (seconds - calm) * 1e3 / CHECKPOINTS);
+                        bench_sample(v->increase[w], (t.seconds - t.calm) * 1e3 / STENCIL_SAVES);
         }
         return 0;
 }

@@ -284,3 +284,56 @@ void stencil_step(struct stencil *s)
                 }
         s->step++;
 }
+
+/* ---- a run of the stencil ---- */
+
+#define INTERVAL 10u
+#define STEPS    ((STENCIL_SAVES + 1) * INTERVAL)
+#define FIRST    4u /* saves before the time begins; a pool has room for three */
+#define CALM     6u /* steps after a checkpoint, the save is over */
+
+void saver_take_stencil(struct saver *s, const struct stencil *stencil)
+{
+        s->part_count = 2;
+        for (int k = 0; k < 2; k++)
+                s->parts[k] = (struct work_part){(uint8_t *)stencil->grid[k], stencil->bytes};
+}
+
+static int save_first(struct stencil *stencil, struct saver *s, int (*saved)(struct saver *s))
+{
+        int rc = 0;
+        stencil->step = 0;
+        for (unsigned i = 0; rc == 0 && i < FIRST; i++) {
+                rc = saver_save(s);
+                stencil_step(stencil);
+                stencil_step(stencil);
+                if (rc == 0)
+                        rc = saver_wait(s);
+                if (rc == 0 && saved)
+                        rc = saved(s);
+        }
+        return rc;
+}
+
+/* An interval without a save comes first and last. */
+int stencil_run(struct stencil *stencil, struct saver *s, int (*saved)(struct saver *s),
+                struct stencil_times *out)
+{
+        double times[STEPS];
+        unsigned count = 0;
+        int rc = save_first(stencil, s, saved);
+        double start = bench_now();
+        for (unsigned i = 1; rc == 0 && i <= STEPS; i++) {
+                double begun = bench_now();
+                stencil_step(stencil);
+                if ((i - 1) % INTERVAL >= CALM)
+                        times[count++] = bench_now() - begun;
+                if (i % INTERVAL == 0 && i <= STENCIL_SAVES * INTERVAL)
+                        rc = saver_save(s);
+        }
+        if (rc == 0)
+                rc = saver_wait(s);
+        out->seconds = bench_now() - start;
+        out->calm = work_median(times, count) * STEPS;
+        return rc;
+}

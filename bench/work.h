@@ -68,5 +68,18 @@ struct stencil {
 int stencil_new(struct stencil *s, uint64_t bytes);
 void stencil_delete(struct stencil *s);
 void stencil_step(struct stencil *s);
+/* The state of a stencil, to be saved. */
+void saver_take_stencil(struct saver *s, const struct stencil *stencil);
+
+/* A run of the stencil in which its state is saved STENCIL_SAVES times. */
+#define STENCIL_SAVES 2u
+struct stencil_times {
+        double seconds; /* until the last save was complete                                    */
+        double calm;    /* the same run, if all its steps had been like those without a save   */
+};
+/* Some saves come first: files and pools have their size then. After each of them `saved` is
+ * called, if it is not NULL. The saver is open, and stays so. */
+int stencil_run(struct stencil *stencil, struct saver *s, int (*saved)(struct saver *s),
+                struct stencil_times *out);
 
 #endif
