@@ -41,10 +41,8 @@ extern "C" {
 enum belay_code {
         /* This checkpoint; earlier versions and the program are intact. */
         BELAY_E_CHECKPOINT = -1001,
-        /* A storage level; the version exists at the other levels. */
+        /* What the second pool (option `copy`) should have; the pool has it. -1003 is not used. */
         BELAY_E_LEVEL = -1002,
-        /* Change tracking; the next checkpoint copies everything. */
-        BELAY_E_TRACKING = -1003,
         /* The context: close it; published versions are intact, unless the pool was deleted. */
         BELAY_E_BROKEN = -1004,
         /* Stored data is damaged and no intact version could be placed. */
@@ -86,14 +84,14 @@ struct belay_box {
 
 /* The full description of a region. Zero the struct, set size = sizeof, then fill in. */
 struct belay_desc {
-        size_t size;            /* sizeof(struct belay_desc)                                     */
-        const char *name;       /* unique in the context                                         */
-        uint32_t type;          /* enum belay_type                                               */
-        uint32_t element_bytes; /* for BELAY_RAW (0 means 1); otherwise 0 or the type's own size */
-        uint32_t ndims;       /* 1 … BELAY_MAX_DIMS                                            */
-        uint32_t block_bytes; /* 0: the option `block`; else a power of two, 128 … 1 MiB       */
-        uint32_t flags;       /* BELAY_GLOBAL or 0                                             */
-        uint32_t reserved;    /* 0                                                             */
+        size_t size;            /* sizeof(struct belay_desc)                                */
+        const char *name;       /* unique in the context                                    */
+        uint32_t type;          /* enum belay_type                                          */
+        uint32_t element_bytes; /* for BELAY_RAW (0 means 1); else 0 or the type's own size */
+        uint32_t ndims;         /* 1 to BELAY_MAX_DIMS                                      */
+        uint32_t block_bytes;   /* 0: the option `block`; else a power of two, 128 to 1 MiB */
+        uint32_t flags;         /* of BELAY_GLOBAL, BELAY_UNTRACKED and BELAY_CHUNK; or 0   */
+        uint32_t reserved;      /* 0                                                        */
         /* C order: the last one varies fastest. */
         uint64_t dims[BELAY_MAX_DIMS];
         /* With BELAY_GLOBAL: the whole array's shape, and where this part begins in it. */
@@ -101,11 +99,12 @@ struct belay_desc {
         uint64_t global_start[BELAY_MAX_DIMS];
         /* With BELAY_GLOBAL, for a region that holds several boxes of the array, one after the
          * other: they have as many elements as the region, in sum. global_start is not used. */
-        uint32_t global_ndims;         /* of global_dims and the boxes; 0: ndims               */
-        uint32_t box_count;            /* 0: one box, at global_start and of the shape dims    */
-        const struct belay_box *boxes; /* copied                                               */
+        uint32_t global_ndims;         /* of global_dims and the boxes; 0: ndims                */
+        uint32_t box_count;            /* 0: one box, at global_start and of the shape dims     */
+        const struct belay_box *boxes; /* copied                                                */
 };
-/* A part of a global array. */
+/* The flags of a region.
+ * A part of a global array. */
 #define BELAY_GLOBAL 1u
 /* Also written by devices or other processes: copied whole at every checkpoint. */
 #define BELAY_UNTRACKED 2u
@@ -129,7 +128,9 @@ void belay_config_delete(struct belay_config **config);
  * file that is not a pool. Thread-safe. */
 int belay_open(const struct belay_config *config, struct belay **out);
 /* Frees the context and its allocated regions; attached memory is left alone. Accepts NULL. Sets
- * *b to NULL. Versions stay in the pool. One thread at a time, and the last call on *b. */
+ * *b to NULL. Versions stay in the pool. With the option `copy` it waits until the second pool has
+ * the newest version; BELAY_E_LEVEL if it cannot have it, and the text says which version and why.
+ * The context is closed then, too. One thread at a time, and the last call on *b. */
 int belay_close(struct belay **b);
 /* The value in force of an option, as text. -ENOSPC if `bytes` is too small. Thread-safe. */
 int belay_get(struct belay *b, const char *key, char *value, size_t bytes);
@@ -195,12 +196,12 @@ void *belay_ptr(struct belay *b, const char *name);
  * its pages readable and writable again. */
 int belay_checkpoint(struct belay *b);
 
-/* The next version gets this number instead of the next one, for programs that agree on numbers with
- * others. The checkpoint fails if a version of this or a higher number exists or has existed. One
- * thread at a time. */
+/* The next version gets this number instead of the one that follows the last, for programs that
+ * agree on numbers with others. The checkpoint fails if a version of this or a higher number exists
+ * or has existed. One thread at a time. */
 int belay_next_version(struct belay *b, uint64_t number);
-/* Everybody else has this version, too: besides the last ones (option versions) it stays in the pool
- * until a newer one is confirmed. Stored with the next version. One thread at a time. */
+/* The other processes have this version, too: besides the last ones (option `versions`) it stays in
+ * the pool until a newer one is confirmed. Stored with the next version. One thread at a time. */
 int belay_confirm(struct belay *b, uint64_t version);
 
 /* A checkpoint in pieces, for programs whose regions become final at different times. belay_add
@@ -293,52 +294,53 @@ int belay_stored_boxes(struct belay *b, const char *name, struct belay_box *out,
 struct belay_stats {
         size_t size; /* sizeof(struct belay_stats), set by the caller */
         uint64_t checkpoints, checkpoints_failed, restarts;
-        uint64_t version;      /* newest published                                    */
-        uint64_t regions;      /* registered now                                      */
-        uint64_t region_bytes; /* their total size                                    */
-        uint64_t total_written;
-        uint64_t pool_bytes;    /* size of the pool file                               */
-        uint64_t pool_used;     /* … of which retained versions use                    */
-        uint64_t memory_bytes;  /* memory the library holds, regions not counted       */
-        uint64_t memory_peak;   /* its maximum                                         */
-        uint64_t memory_budget; /* what it may hold (option `memory`)                  */
+        uint64_t version;       /* newest published                              */
+        uint64_t regions;       /* registered now                                */
+        uint64_t region_bytes;  /* their total size                              */
+        uint64_t total_written; /* bytes written to the pool, metadata included  */
+        uint64_t pool_bytes;    /* size of the pool file                         */
+        uint64_t pool_used;     /* … of which retained versions use              */
+        uint64_t memory_bytes;  /* memory the library holds, regions not counted */
+        uint64_t memory_peak;   /* its maximum                                   */
+        uint64_t memory_budget; /* what it may hold (option `memory`)            */
         /* The last version that was published. */
-        uint64_t last_blocked_ns;   /* time inside belay_checkpoint                        */
-        uint64_t last_commit_ns;    /* from the freeze to the publication                  */
-        uint64_t last_wait_ns;      /* program threads waited for units this long, in sum  */
-        uint64_t last_written;      /* bytes written, metadata included                    */
-        uint64_t last_data;         /* … of which region data                              */
-        uint64_t last_unchanged;    /* region bytes shared with the version before         */
-        uint64_t last_zeros;        /* region bytes that have become zero: they take no space */
-        uint64_t last_units;        /* units of all regions …                              */
-        uint64_t last_dirty;        /* … that may have changed                             */
-        uint64_t last_direct;       /* … that were staged at the freeze                    */
-        uint64_t last_ahead;        /* … that were copied ahead of the program             */
-        uint64_t last_ahead_missed; /* … and not yet written when their turn to be flushed came */
-        uint64_t last_patches;      /* single pages copied at the freeze, of units with few    */
-        uint64_t last_early;        /* units pre-copied, and in the version                   */
-        uint64_t last_early_missed; /* … and in vain, because they were written again         */
+        uint64_t last_blocked_ns;   /* time inside belay_checkpoint                          */
+        uint64_t last_commit_ns;    /* from the freeze to the publication                    */
+        uint64_t last_wait_ns;      /* program threads waited for units this long, in sum    */
+        uint64_t last_written;      /* bytes written, metadata included                      */
+        uint64_t last_data;         /* … of which region data                                */
+        uint64_t last_unchanged;    /* region bytes shared with the version before           */
+        uint64_t last_zeros;        /* region bytes that became zero: they take no space     */
+        uint64_t last_units;        /* units of all regions …                                */
+        uint64_t last_dirty;        /* … that may have changed                               */
+        uint64_t last_direct;       /* … that were staged at the freeze                      */
+        uint64_t last_ahead;        /* … that were copied ahead of the program               */
+        uint64_t last_ahead_missed; /* … and not yet written when they came to be flushed    */
+        uint64_t last_patches;      /* single pages copied at the freeze, of units with few  */
+        uint64_t last_early;        /* units pre-copied, and in the version                  */
+        uint64_t last_early_missed; /* … and in vain, because they were written again        */
         /* First writes to units between the freeze and the capture of the last unit, by what they
          * met: a wait; a copy, made by the fault handler; or neither, since the unit was captured
          * already or did not have to be (avoided). The last ones are found without a fault, too;
          * not one that leaves memory as it was, in a region that is written all over. Those to
          * units that were copied ahead are last_ahead less last_ahead_missed. */
         uint64_t last_waits, last_cows, last_avoided;
-        uint64_t last_after; /* all other first writes, up to this version's freeze            */
-        uint64_t last_faults;
-        uint64_t last_scanned;      /* bytes looked at to find what had changed               */
-        uint64_t last_copied;       /* bytes copied into the copy buffer before they were staged */
-        uint64_t last_compared;     /* regions whose blocks were compared with a version before */
-        uint64_t last_predicted_ns; /* what the commit was expected to take; 0: not known yet  */
-        uint64_t last_full_ns;      /* … and if everything had been written                    */
+        uint64_t last_after;        /* all other first writes, up to this version's freeze   */
+        uint64_t last_faults;       /* faults that the program took                          */
+        uint64_t last_scanned;      /* bytes looked at to find what had changed              */
+        uint64_t last_copied;       /* bytes copied into the copy buffer, to be staged later */
+        uint64_t last_compared;     /* regions whose blocks were compared with those before  */
+        uint64_t last_predicted_ns; /* what the commit was expected to take; 0: unknown yet  */
+        uint64_t last_full_ns;      /* … and if everything had been written                  */
         /* Most bytes of copies at one time: in the copy buffer (option `copy_buffer`), and in the
          * gather buffers, up to 8 MiB, which everything goes through on its way to the pool. */
         uint64_t last_copy_peak;
         /* The second pool (option `copy`). */
-        uint64_t copy_version; /* newest version that it has complete                       */
-        uint64_t copy_taken, copy_failed; /* versions, by this process                      */
-        uint64_t copy_written; /* bytes, metadata included …                                */
-        uint64_t copy_data;    /* … of which region data                                    */
+        uint64_t copy_version; /* newest version that it has complete            */
+        uint64_t copy_taken;   /* versions that this process has copied …        */
+        uint64_t copy_failed;  /* … and those that it failed to copy             */
+        uint64_t copy_written; /* bytes written to it, metadata included         */
+        uint64_t copy_data;    /* … of which region data                         */
 };
 int belay_stats(struct belay *b, struct belay_stats *out); /* One thread at a time. */
 

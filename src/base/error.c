@@ -91,9 +91,7 @@ const char *code_text(int code)
         case BELAY_E_CHECKPOINT:
                 return "this checkpoint was lost; earlier versions are intact";
         case BELAY_E_LEVEL:
-                return "a storage level was lost; the version exists elsewhere";
-        case BELAY_E_TRACKING:
-                return "change tracking was lost; the next checkpoint copies everything";
+                return "the second pool lacks a version; the pool has it";
         case BELAY_E_BROKEN:
                 return "the context is unusable; published versions are intact";
         case BELAY_E_DATA:

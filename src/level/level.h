@@ -5,7 +5,8 @@
  *     program ◄── restore ◄──┴──────┘                   read: the first level that has the version
  *
  * Restore asks the levels in order, and a block that is damaged in one is fetched from the next.
- * A level that fails costs its copies, never a checkpoint: it says so in the log and in its facts.
+ * A level that fails costs its copies, never a checkpoint: it says so in its facts, and closing the
+ * levels returns it.
  *
  * One thread at a time per set of levels, except levels_published and levels_facts: any thread. */
 #ifndef BELAY_LEVEL_H
@@ -52,10 +53,9 @@ struct level_ops {
         /* The pool has published a version: the level takes it when it can. Called by the flusher:
          * it neither waits nor allocates. May be NULL. */
         void (*published)(struct level *l, uint64_t version);
-        /* Waits until the level has the newest version that was published, or cannot have it. May
-         * be NULL. */
-        int (*finish)(struct level *l);
         void (*facts)(struct level *l, struct level_facts *out);
+        /* Waits until the level has the newest version that was published, or cannot have it, which
+         * is BELAY_E_LEVEL. The level is closed, whatever is returned. */
         int (*close)(struct level **l);
 };
 
@@ -90,7 +90,8 @@ struct level_options {
 /* Opens the pool and all levels behind it. Where the pool is new and a level has versions, the pool
  * goes on from those. */
 int levels_open(struct levels *l, const struct level_options *o);
-/* Waits until levels have what was published, then closes them, and the pool. The first error. */
+/* Waits until levels have what was published, then closes them, and the pool, whatever fails. The
+ * first error; BELAY_E_LEVEL: a level lacks the newest version. */
 int levels_close(struct levels *l);
 /* By the flusher: neither waits nor allocates. */
 void levels_published(struct levels *l, uint64_t version);

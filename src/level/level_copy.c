@@ -221,9 +221,10 @@ static void mark_damaged(struct level *l, struct version *v, const char *text)
         pool_mark_damaged(of(l)->pool, v, text);
 }
 
-static int finish(struct level *level)
+/* Waits for the thread to try the newest version that was published. BELAY_E_LEVEL: the copy does
+ * not have it. The log hears of it, too: programs seldom look at what closing returns. */
+static int await_newest(struct level_copy *c)
 {
-        struct level_copy *c = of(level);
         pthread_mutex_lock(&c->lock);
         while (c->running && (c->at_work || c->wanted > c->tried))
                 pthread_cond_wait(&c->changed, &c->lock);
@@ -232,9 +233,11 @@ static int finish(struct level *level)
         pthread_mutex_unlock(&c->lock);
         if (f.newest >= wanted)
                 return 0;
-        log_emit(BELAY_LOG_WARN, "the copy of the pool lacks version %llu: %s",
-                 (unsigned long long)wanted, f.text);
-        return 0;
+        int rc = err_set(BELAY_E_LEVEL, "the copy of the pool lacks version %llu: %s",
+                         (unsigned long long)wanted,
+                         f.text[0] ? f.text : "it is not intact in the pool");
+        log_emit(BELAY_LOG_WARN, "%s", err_text());
+        return rc;
 }
 
 static void facts(struct level *level, struct level_facts *out)
@@ -249,7 +252,10 @@ static int close_level(struct level **level)
 {
         struct level_copy *c = of(*level);
         *level = NULL;
-        (void)finish(&c->level);
+        struct err_kept kept = {.code = 0};
+        int lacking = await_newest(c);
+        if (lacking)
+                err_keep(&kept);
         if (c->running) {
                 pthread_mutex_lock(&c->lock);
                 c->stopping = true;
@@ -264,7 +270,7 @@ static int close_level(struct level **level)
         log_deliver(&c->messages);
         log_queue_destroy(&c->messages);
         budget_free(c->budget, c);
-        return rc;
+        return lacking ? err_give_back(&kept) : rc;
 }
 
 static const struct level_ops ops = {
@@ -279,7 +285,6 @@ static const struct level_ops ops = {
         .avoid_block = avoid_block,
         .mark_damaged = mark_damaged,
         .published = published,
-        .finish = finish,
         .facts = facts,
         .close = close_level,
 };

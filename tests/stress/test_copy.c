@@ -369,7 +369,8 @@ static void test_refused(void)
         finish(&other);
 }
 
-/* A copy that cannot be written costs no checkpoint. */
+/* A copy that cannot be written costs no checkpoint; closing says which version it lacks and why.
+ * The pool has room for one version, since it gives the old one up first; the copy does not. */
 static void test_no_room(void)
 {
         struct world w;
@@ -381,7 +382,19 @@ static void test_no_room(void)
                 CHECK_EQ(belay_checkpoint(w.b), 0);
                 CHECK_EQ(belay_wait(w.b, 0, BELAY_FOREVER), 0);
         }
+        uint8_t *last = stress_copy(w.a, BYTES);
+        CHECK_EQ(belay_close(&w.b), BELAY_E_LEVEL);
+        CHECK(w.b == NULL);
+        CHECK_EQ(belay_error_code(), BELAY_E_LEVEL);
+        CHECK_HAS(belay_error(), "lacks version 4");
+        CHECK_HAS(belay_error(), "limit");
+        /* The context is closed all the same: the pool can be opened, and has the version. */
+        options = "versions=1";
+        open_world(&w);
+        check_restart(&w, last, 4);
+        /* The copy has room now, and takes it. */
         finish(&w);
+        free(last);
 }
 
 int main(void)
