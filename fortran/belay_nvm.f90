@@ -1,5 +1,5 @@
 ! belay_nvm: the calls of belay/nvm.h for Fortran. A program compiles this file with its own, since
-! compiled modules do not go from one compiler to another.
+! compiled modules do not go from one compiler to another, and is linked with -lbelay-nvm -lbelay.
 !
 !     real(c_double), pointer :: a(:, :)
 !     call c_f_pointer(nv2dalloc(int(n, c_int64_t), int(m, c_int64_t)), a, [n, m])

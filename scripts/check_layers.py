@@ -38,6 +38,7 @@ LAYERS = {
 LAYERS["api"] = set(LAYERS)
 LAYERS["wrap"] = {"base", "plat", "mem"}
 LAYERS["read"] = {"base", "plat", "format", "store"}
+LAYERS["nvm"] = {"api"}
 
 OVERVIEW = "ARCHITECTURE.md"
 GUIDE = "CONTRIBUTING.md"

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """The library exports what its map and its public headers say: check_symbols.py LIB MAP HEADERDIR
 
-LIB is libbelay.so, libbelay.a or libbelay-read.so, which has what read.h declares, and SHARED. For the shared library also: every symbol has a version, nothing but libc
-is needed, and no function is imported that would end the process or print. The shared library also exports,
-without a version, exactly the functions of libc that wrapped_symbols.txt lists; the archive none of them.
+LIB is libbelay, libbelay-read or libbelay-nvm, shared or an archive; HEADERS says which of them has which header.
+A shared library also: every symbol has a version, nothing but libc is needed (by libbelay-nvm also libbelay), and no
+function is imported that would end the process or print. libbelay.so also exports, without a version, exactly the
+functions of libc that wrapped_symbols.txt lists; the others and the archives none of them.
 """
 import os
 import re
@@ -15,10 +16,12 @@ from source_tree import TOP, report, strip
 
 WRAPPED = os.path.join(TOP, "scripts/wrapped_symbols.txt")
 
-# Public functions that both libraries have, and what they share behind them (src/base/public.c).
+# Library: the header whose functions it has. A header that is not listed belongs to libbelay.
+HEADERS = {"libbelay": "belay.h", "libbelay-read": "read.h", "libbelay-nvm": "nvm.h"}
+# Public functions of belay.h that libbelay-read has, too (src/base/public.c).
 SHARED = {"belay_error", "belay_error_code", "belay_code_text", "belay_log_sink", "belay_version_text"}
-PRIVATE = {"belay_private_shown", "belay_private_sink"}
-READ_HEADER = "read.h"
+# What the libraries export for each other.
+PRIVATE = "belay_private_"
 
 NEEDED = re.compile(r"(libc|libpthread|libdl)\.so\.\d+|ld-linux.*")
 
@@ -57,11 +60,12 @@ def mapped(path):
     return set(names)
 
 
-def declared(folder, reads):
+def declared(folder, name):
     """Functions that the headers of a library declare; inline ones are not exported."""
-    names = set(SHARED) if reads else set()
+    names = set(SHARED) if name == "libbelay-read" else set()
+    owners = {header: library for library, header in HEADERS.items()}
     for header in sorted(os.listdir(folder)):
-        if not header.endswith(".h") or (header == READ_HEADER) != reads:
+        if not header.endswith(".h") or owners.get(header, "libbelay") != name:
             continue
         with open(os.path.join(folder, header), encoding="utf-8") as f:
             text = strip(f.read())
@@ -85,22 +89,23 @@ def main():
     if len(sys.argv) != 4:
         sys.exit("usage: check_symbols.py LIB MAP HEADERDIR")
     library, map_path, headers = sys.argv[1:]
-    shared = ".so" in os.path.basename(library)
+    name, _, kind = os.path.basename(library).partition(".")
+    shared = kind.startswith("so")
+    public = {symbol for symbol in mapped(map_path) if not symbol.startswith(PRIVATE)}
     findings = []
     symbols = exported(library, shared)
     if shared:
-        take_wrapped(symbols, findings, os.path.basename(library).startswith("libbelay.so"))
-    reads = os.path.basename(library).startswith("libbelay-read.")
+        take_wrapped(symbols, findings, name == "libbelay")
     compare(findings, set(symbols), "the library", mapped(map_path), "the map")
-    compare(findings, declared(headers, reads), "the headers", mapped(map_path) - PRIVATE, "the map")
+    compare(findings, declared(headers, name), "the headers", public, "the map")
     if shared:
-        findings += [f"{name}: has no version" for name, version in symbols.items() if not version]
+        findings += [f"{symbol}: has no version" for symbol, version in symbols.items() if not version]
         for needed in re.findall(r"NEEDED.*\[(.*)\]", output("readelf", "-d", library)):
-            if not NEEDED.fullmatch(needed):
+            if not NEEDED.fullmatch(needed) and (name, needed[:12]) != ("libbelay-nvm", "libbelay.so."):
                 findings.append(f"{needed}: needed by the library")
-        for name in re.findall(r"\bU ([^@\s]+)", output("nm", "-D", "-u", library)):
-            if re.sub(r"^__(\w+)_chk$", r"\1", name) in ENDING_CALLS | PRINTING_CALLS:
-                findings.append(f"{name}: imported, but the library never exits, aborts or prints")
+        for symbol in re.findall(r"\bU ([^@\s]+)", output("nm", "-D", "-u", library)):
+            if re.sub(r"^__(\w+)_chk$", r"\1", symbol) in ENDING_CALLS | PRINTING_CALLS:
+                findings.append(f"{symbol}: imported, but the library never exits, aborts or prints")
     report("symbols", findings)
 
 

@@ -27,6 +27,7 @@ exec python3 scripts/run_tests.py \
         --step headers="python3 scripts/check_headers.py" \
         --step symbols="python3 scripts/check_symbols.py build/lib/libbelay.so src/api/libbelay.map include/belay" \
         --step symbols-read="python3 scripts/check_symbols.py build/lib/libbelay-read.so src/read/libbelay-read.map include/belay" \
+        --step symbols-nvm="python3 scripts/check_symbols.py build/lib/libbelay-nvm.so src/nvm/libbelay-nvm.map include/belay" \
         --step symbols-static="python3 scripts/check_symbols.py build/lib/libbelay.a src/api/libbelay.map include/belay" \
         --step signal-zone="python3 scripts/check_signal_zone.py" \
         --step build-asan="$asan" \

@@ -12,9 +12,14 @@
  *              nvchkptall();
  *      }
  *
- * The pool and everything else is as the options say (belay(7): belay.conf, BELAY_POOL …); it is
- * opened by the first call. One thread at a time. Pointers are NULL and results negative on
- * failure; belay_error() has the text. From Fortran: module belay_nvm, or any bind(c) interface.
+ * The pool and everything else is as the options say (belay.conf(5): the file belay.conf, BELAY_POOL
+ * and other variables of the environment); it is opened by the first call. One thread at a time.
+ * Pointers are NULL and results negative on failure; belay_error() has the text. From Fortran:
+ * module belay_nvm, or any bind(c) interface.
+ *
+ * These calls are in a library of their own, libbelay-nvm, since their names have no prefix: link
+ * with -lbelay-nvm -lbelay (pkg-config belay-nvm, CMake belay::belay-nvm). belay(3), under MEMORY BY
+ * NAME, has the overview.
  *
  * Damage. A version that is damaged is passed over with a warning, and all variables come from the
  * newest one that is intact. If there were versions and none is intact, that is not taken for a

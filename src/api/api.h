@@ -1,10 +1,10 @@
-/* api: what the command shares with the library besides the public header. */
+/* api: what the command and libbelay-nvm share with the library besides the public header. */
 #ifndef BELAY_API_H
 #define BELAY_API_H
 
 #include "base/base.h"
 
-/* Only what belay.h declares is exported. */
+/* Only what belay.h declares is exported, and what libbelay-nvm calls (below). */
 #pragma GCC visibility push(hidden)
 
 /* Fills in defaults and the user's file and environment. */
@@ -33,5 +33,24 @@ struct answer {
 void port_name(int pid, unsigned n, char out[PORT_NAME_SIZE]);
 
 #pragma GCC visibility pop
+
+/* ---- variables (variables.c): what libbelay-nvm calls -----------------------------------------
+ *
+ * Each does what belay/nvm.h says of the call of that name, and makes an error the one that the
+ * program sees. Exported for libbelay-nvm of the same version only. */
+struct belay;
+uint64_t belay_private_genid(const char *varname);
+void *belay_private_nvalloc(uint64_t id, size_t size, int persistent);
+void *belay_private_nv2dalloc(uint64_t dim1, uint64_t dim2);
+void *belay_private_nv2dalloc_id(uint64_t id, uint64_t dim1, uint64_t dim2, size_t element,
+                                 int persistent);
+int belay_private_nvattach(uint64_t id, void *src, size_t size);
+void *belay_private_nvrealloc(uint64_t id, void *src, size_t size);
+size_t belay_private_nvsize(uint64_t id);
+int belay_private_nvdelete(uint64_t id);
+int belay_private_nvchkptall(void);
+int belay_private_nvchkptid(uint64_t id);
+int belay_private_nvclose(void);
+struct belay *belay_private_nvcontext(void);
 
 #endif

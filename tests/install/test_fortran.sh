@@ -46,7 +46,7 @@ program main
   if (nvchkptid(genid("scratch")) /= -22) stop 7
 end program
 END
-gfortran "$root/share/belay/belay_nvm.f90" program.f90 -o program -L"$root/lib" -lbelay
+gfortran "$root/share/belay/belay_nvm.f90" program.f90 -o program -L"$root/lib" -lbelay-nvm -lbelay
 export LD_LIBRARY_PATH=$root/lib BELAY_POOL=$TMPDIR/pool BELAY_POLICY=sync
 for wanted in "found .0 .0 .0 .0 .0" "found 101.0 2030.0 2.0 .0 .5" "found 202.0 4060.0 4.0 .0 1.0"; do
         found=$(./program)

@@ -158,6 +158,13 @@ def symbols(top):
     expect("symbols: libbelay-read.so as it is", check(reader, read_map), None)
     expect("symbols: libbelay-read.so, map with one less",
            check(reader, re.sub(r"\bbelay_read;", "", read_map)), r"belay_read: in the library, not in the map")
+    with open(os.path.join(SRC, "src/nvm/libbelay-nvm.map"), encoding="utf-8") as f:
+        nvm_map = f.read()
+    for name in ("libbelay-nvm.so", "libbelay-nvm.a"):
+        variables = os.path.join(LIB, name)
+        expect(f"symbols: {name} as it is", check(variables, nvm_map), None)
+        expect(f"symbols: {name}, map with one less",
+               check(variables, re.sub(r"\bnvsize;", "", nvm_map)), r"nvsize: in the library, not in the map")
     planted = write(top, "include/belay/zz.h", "int belay_zz(void);\n")
     expect("symbols: declared, not exported", check(os.path.join(LIB, "libbelay.so"), symbol_map),
            r"belay_zz: in the headers, not in the map")

@@ -1,4 +1,5 @@
-/* nvm.c: the calls of the NVM-checkpoints paper, over one context of the process.
+/* variables.c: variables in memory and in the pool, by id, over one context of the process: what is
+ * behind the calls of belay/nvm.h.
  *
  * A persistent variable is a region; its name is what genid was given, or made of the id. Variables
  * are allocated one by one, also after a crash, so each is restored when it is allocated; all of
@@ -7,10 +8,11 @@
  *
  * Variables that are not persistent are in a registry of their own, which no checkpoint sees.
  *
- * Names without a prefix: a program may have its own function of such a name, so none of the public
- * ones is called here. */
+ * The calls themselves are in libbelay-nvm (src/nvm/nvm.c), since their names have no prefix and a
+ * program of belay.h may have functions of its own that are called so. They need the context's
+ * insides, so all that they do is here, and libbelay exports it under names that begin with
+ * belay_private_. */
 #include "api/api_int.h"
-#include <belay/nvm.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -408,21 +410,21 @@ static int checkpoint_one(uint64_t id)
 /* ---- the calls --------------------------------------------------------------------------------
  */
 
-uint64_t genid(const char *varname)
+uint64_t belay_private_genid(const char *varname)
 {
         uint64_t id = id_of(varname);
         (void)call_end(context, id ? 0 : err_code());
         return id;
 }
 
-void *nvalloc(uint64_t id, size_t size, int persistent)
+void *belay_private_nvalloc(uint64_t id, size_t size, int persistent)
 {
         struct belay_desc d = {.type = BELAY_U8, .ndims = 1, .dims = {size}};
         void *p = allocate(id, &d, persistent);
         return call_end_pointer(context, p);
 }
 
-void *nv2dalloc(uint64_t dim1, uint64_t dim2)
+void *belay_private_nv2dalloc(uint64_t dim1, uint64_t dim2)
 {
         char name[32];
         snprintf(name, sizeof(name), "matrix-%u", matrices + 1);
@@ -432,26 +434,27 @@ void *nv2dalloc(uint64_t dim1, uint64_t dim2)
         return call_end_pointer(context, p);
 }
 
-void *nv2dalloc_id(uint64_t id, uint64_t dim1, uint64_t dim2, size_t element, int persistent)
+void *belay_private_nv2dalloc_id(uint64_t id, uint64_t dim1, uint64_t dim2, size_t element,
+                                 int persistent)
 {
         void *p = allocate_matrix(id, dim1, dim2, element, persistent);
         return call_end_pointer(context, p);
 }
 
-int nvattach(uint64_t id, void *src, size_t size)
+int belay_private_nvattach(uint64_t id, void *src, size_t size)
 {
         int rc = attach(id, src, size);
         return call_end(context, rc);
 }
 
-void *nvrealloc(uint64_t id, void *src, size_t size)
+void *belay_private_nvrealloc(uint64_t id, void *src, size_t size)
 {
         void *p;
         int rc = change_size(id, src, size, &p);
         return call_end_pointer(context, rc ? NULL : p);
 }
 
-size_t nvsize(uint64_t id)
+size_t belay_private_nvsize(uint64_t id)
 {
         char name[BELAY_MAX_NAME + 1];
         uint64_t bytes = 0;
@@ -462,31 +465,31 @@ size_t nvsize(uint64_t id)
         return (size_t)bytes;
 }
 
-int nvdelete(uint64_t id)
+int belay_private_nvdelete(uint64_t id)
 {
         int rc = delete_variable(id);
         return call_end(context, rc);
 }
 
-int nvchkptall(void)
+int belay_private_nvchkptall(void)
 {
         int rc = open_context() ? checkpoint(NULL) : err_code();
         return call_end(context, rc);
 }
 
-int nvchkptid(uint64_t id)
+int belay_private_nvchkptid(uint64_t id)
 {
         int rc = checkpoint_one(id);
         return call_end(context, rc);
 }
 
-struct belay *nvcontext(void)
+struct belay *belay_private_nvcontext(void)
 {
         (void)open_context();
         return call_end_pointer(context, context);
 }
 
-int nvclose(void)
+int belay_private_nvclose(void)
 {
         return call_end(NULL, close_context());
 }
