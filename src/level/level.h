@@ -64,8 +64,8 @@ struct level {
         struct log_queue *messages; /* of a thread of the level's own, or NULL */
         struct levels *all;         /* whose other members may have what is damaged here */
         struct reader *reader;      /* of the pool that it is made of, while it is readable */
-        bool readable; /* between levels_begin_reading and levels_end_reading */
-        bool asked;    /* it is just asking others for a block */
+        bool readable;              /* between levels_begin_reading and levels_end_reading */
+        bool asked;                 /* it is just asking others for a block */
 };
 
 /* Where events go. */
@@ -83,9 +83,10 @@ struct levels {
 };
 
 struct level_options {
-        const char *copy;         /* directory of the copy, or ""        */
-        const char *events;       /* port of a helper process, or ""     */
-        struct pool_options pool; /* the pool's own; probes and budget borrowed until levels_close */
+        const char *copy;   /* directory of the copy, or ""    */
+        const char *events; /* port of a helper process, or "" */
+        /* The pool's own; probes and budget are borrowed until levels_close. */
+        struct pool_options pool;
 };
 /* Opens the pool and all levels behind it. Where the pool is new and a level has versions, the pool
  * goes on from those. */

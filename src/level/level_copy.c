@@ -15,18 +15,18 @@
 struct level_copy {
         struct level level;
         struct budget *budget;
-        struct pool_options source;   /* the first pool, for reading                         */
+        struct pool_options source; /* the first pool, for reading */
         char source_path[4096];
-        struct pool *pool;            /* the copy: the thread's, except while it is read      */
-        struct pool *before;          /* the first pool as it was when `taken` was copied …   */
-        const struct version *taken;  /* … and that version in it                             */
+        struct pool *pool;           /* the copy: the thread's, except while it is read    */
+        struct pool *before;         /* the first pool as it was when `taken` was copied … */
+        const struct version *taken; /* … and that version in it                           */
         pthread_mutex_t lock;
         pthread_cond_t changed;
-        uint64_t wanted;              /* newest version that was published                    */
-        uint64_t tried;               /* … that the thread has dealt with                     */
+        uint64_t wanted;  /* newest version that was published                               */
+        uint64_t tried;   /* … that the thread has dealt with                                */
+        uint32_t readers; /* the thread keeps away from the copy                             */
+        bool pins;        /* what is copied, and what was copied last, is pinned in the pool */
         bool at_work, stopping, running;
-        bool pins; /* versions that are copied, and the last one that was, stay in the pool */
-        uint32_t readers;             /* the thread keeps away from the copy                  */
         _Atomic bool cancel;
         plat_thread thread;
         struct log_queue messages;
@@ -325,9 +325,9 @@ static int same_file_refused(const char *path, struct pool *pool, int rc)
 {
         struct pool_info first;
         pool_info(pool, &first);
-        return rc == -EBUSY ? err_wrap(rc, "option copy: the copy of '%s' cannot be opened",
-                                       first.path)
-                            : err_wrap(rc, "option copy, '%s'", path);
+        return rc == -EBUSY
+                       ? err_wrap(rc, "option copy: the copy of '%s' cannot be opened", first.path)
+                       : err_wrap(rc, "option copy, '%s'", path);
 }
 
 int level_copy_open(struct pool *pool, const struct level_options *o, struct level **out)
