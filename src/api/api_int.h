@@ -93,11 +93,14 @@ void triggers_note_outcome(struct belay *b);
 int call_end(struct belay *b, int rc);
 void *call_end_pointer(struct belay *b, void *p);
 
-/* A checkpoint of all regions, or of one. */
-int context_checkpoint(struct belay *b, struct region *only);
+/* The beginning of every public call on a context: -EINVAL with a text if it is NULL, -EPERM in a
+ * child of the process that opened it. */
 int context_check(const struct belay *b);
+/* checkpoint.c: of all regions, or of one. */
+int context_checkpoint(struct belay *b, struct region *only);
+/* statistics.c */
 void context_stats(struct belay *b, struct belay_stats *out);
-/* Gives back what regions that are gone showed of the pool, if no commit is running. */
+/* restart.c: gives back what regions that are gone showed of the pool, if no commit is running. */
 void context_sweep(struct belay *b);
 
 /* registry.c: -ENOENT with a text if there is no such region. */

@@ -1,6 +1,6 @@
-/* nvm.c: the calls of belay/nvm.h, the only content of libbelay-nvm. They are a library of their own
- * because their names have no prefix: a program that is linked with libbelay alone keeps these names
- * for itself. What they do is in src/api/variables.c, inside libbelay. */
+/* nvm.c: the calls of belay/nvm.h, the only content of libbelay-nvm. They are a library of their
+ * own because their names have no prefix: a program that is linked with libbelay alone keeps these
+ * names for itself. What they do is in src/api/variables.c, inside libbelay. */
 #include "api/api.h"
 #include <belay/nvm.h>
 
