@@ -22,6 +22,10 @@
  *
  * Ownership. Inputs are copied unless a call says "borrowed until". A context belongs to the
  * process that opened it: in a child of fork() its pool is closed and it must not be used.
+ *
+ * Sizes. A struct that begins with `size` may grow at its end in later versions; the program sets
+ * size = sizeof. A smaller size than the library's is accepted: the fields that both know are taken
+ * or filled in.
  */
 #ifndef BELAY_BELAY_H
 #define BELAY_BELAY_H
