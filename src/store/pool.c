@@ -185,6 +185,16 @@ static void hold_unknown(struct pool *p)
                  p->label, (unsigned long long)p->held_bytes);
 }
 
+/* A reader beside a live writer says so only once it knows that the list did not change under it. */
+static void warn_unreadable(const struct pool *p)
+{
+        for (uint32_t i = 0; i < p->version_count; i++)
+                if (p->versions[i]->unreadable)
+                        log_emit(BELAY_LOG_WARN, "pool '%s': version %llu is damaged: %s", p->label,
+                                 (unsigned long long)p->versions[i]->number,
+                                 p->versions[i]->damage);
+}
+
 static int load_versions(struct pool *p)
 {
         bool unknown = pool_readable_bytes(p) < p->super.pool_bytes;
@@ -196,12 +206,10 @@ static int load_versions(struct pool *p)
                 if (rc)
                         return rc;
                 p->versions[p->version_count++] = v;
-                if (v->unreadable) {
-                        unknown = true;
-                        log_emit(BELAY_LOG_WARN, "pool '%s': version %llu is damaged: %s", p->label,
-                                 (unsigned long long)v->number, v->damage);
-                }
+                unknown |= v->unreadable;
         }
+        if (!p->options.readonly)
+                warn_unreadable(p);
         if (unknown && !p->options.readonly && p->options.damaged == DAMAGED_KEEP)
                 hold_unknown(p);
         return 0;
@@ -347,6 +355,8 @@ static int open_at(struct pool *p, const struct place *at)
         rc = open_media(p, at, fd, &st);
         if (rc == 0)
                 rc = load_steady(p);
+        if (rc == 0 && p->options.readonly)
+                warn_unreadable(p);
         if (rc == 0)
                 warn_lost(p);
         /* A creation that was cut short may not have made the name durable. */

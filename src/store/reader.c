@@ -123,12 +123,25 @@ static bool right(const struct region_desc *d, const uint8_t *data, uint32_t byt
         return hash_equal(hash_block(d->hash, data, bytes), expected);
 }
 
-/* What is missing here may be had elsewhere. It is checked as if it had been read here. */
-static bool fetched(const struct reader *r, uint64_t block, uint8_t *to, struct hash128 expected)
+static int set_damaged(const struct reader *r, uint64_t block, int result)
+{
+        return err_set(BELAY_E_DATA, "version %llu, region '%s', block %llu of pool '%s': %s",
+                       (unsigned long long)r->v->number, r->region->desc.name,
+                       (unsigned long long)block, r->p->label,
+                       result ? code_text(result) : "its checksum is wrong");
+}
+
+/* What is missing here may be had elsewhere; whoever has it says in the log what was wrong here. It
+ * is checked as if it had been read here. */
+static bool fetched(const struct reader *r, uint64_t block, uint8_t *to, struct hash128 expected,
+                    int result)
 {
         const struct region_desc *d = &r->region->desc;
         uint32_t bytes = block_length(d, block);
-        return r->fetch && r->fetch(r->fetch_arg, r->v, d, block, expected, to, bytes) == 0 &&
+        if (!r->fetch)
+                return false;
+        (void)set_damaged(r, block, result);
+        return r->fetch(r->fetch_arg, r->v, d, block, expected, to, bytes) == 0 &&
                right(d, to, bytes, expected);
 }
 
@@ -140,11 +153,8 @@ static int deliver(struct reader *r, uint64_t block, uint8_t *data, struct hash1
         const struct region_desc *d = &r->region->desc;
         uint32_t bytes = block_length(d, block);
         bool good = result == 0 && right(d, data, bytes, expected);
-        if (!good && !fetched(r, block, data, expected)) {
-                int rc = err_set(
-                        BELAY_E_DATA, "version %llu, region '%s', block %llu of pool '%s': %s",
-                        (unsigned long long)r->v->number, d->name, (unsigned long long)block,
-                        r->p->label, result ? code_text(result) : "its checksum is wrong");
+        if (!good && !fetched(r, block, data, expected, result)) {
+                int rc = set_damaged(r, block, result);
                 return r->fn ? r->fn(r->arg, block, NULL, bytes) : rc;
         }
         uint8_t *place = r->to ? r->to + (block - r->first) * d->block_bytes : NULL;
