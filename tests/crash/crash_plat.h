@@ -3,7 +3,8 @@
  * A call table over the real one that writes down, in order and with data, every write (pwrite,
  * io_uring, stores into a mapping), every change of a file's size, every change of the directory,
  * and every barrier. Marks of the test stand between them. crash_replay.h turns the log into the
- * disks that a crash may leave. If the log says so, mappings are of persistent memory.
+ * disks that a crash may leave. If the log says so, mappings are of persistent memory. Any thread may
+ * be recorded.
  *
  * Barriers are recorded and not carried out: this run's own disk is never the one that crashes. */
 #ifndef TESTS_CRASH_PLAT_H
@@ -24,11 +25,14 @@ enum crash_kind {
         CRASH_FENCE,       /* stores that were flushed before it are durable        */
         CRASH_BEGIN,       /* belay_checkpoint is called; `number` will be its version */
         CRASH_RETURNED,    /* … has returned 0                                      */
+        CRASH_COPIED,      /* the copy (option copy) has version `number`           */
+        CRASH_LEFT_OUT,    /* an event that a test took out of the log              */
 };
 
 struct crash_event {
         enum crash_kind kind;
         int file;
+        int dir; /* where a name is, or whose barrier it is: 0 is the directory opened first */
         uint64_t offset, bytes;
         uint8_t *data;
         /* On one clock for all events: a request of a ring ends when its completion was seen. */

@@ -1,9 +1,11 @@
 /* crash_replay.c: from the log to disks. */
 #include "crash_replay.h"
 #include "check.h"
+#include "crash_levels.h"
 #include "crash_lines.h"
 #include "quick_plat.h"
 #include <fcntl.h>
+#include <time.h>
 
 #define MAX_FILES    8
 #define MAX_UNSYNCED 512
@@ -32,7 +34,7 @@ struct names {
         unsigned count;
         struct {
                 char name[64];
-                int file;
+                int file, dir;
         } list[4];
 };
 
@@ -45,7 +47,7 @@ struct replay {
         unsigned unsynced_count;
         struct lines lines; /* pending, of the file `mapped` */
         int mapped;
-        uint64_t last, next;
+        uint64_t last, next, copied;
         struct content image;
         struct test_random rng;
         size_t point;
@@ -126,11 +128,13 @@ static bool is_name_event(const struct crash_event *e)
 static void apply_name(struct names *n, const struct crash_event *e)
 {
         unsigned i = 0;
-        while (i < n->count && strcmp(n->list[i].name, e->name[0]) != 0)
+        while (i < n->count &&
+               (n->list[i].dir != e->dir || strcmp(n->list[i].name, e->name[0]) != 0))
                 i++;
         if (e->kind == CRASH_CREATE) {
                 CHECK(n->count < 4);
                 n->list[n->count].file = e->file;
+                n->list[n->count].dir = e->dir;
                 memcpy(n->list[n->count++].name, e->name[0], sizeof(e->name[0]));
         } else if (e->kind == CRASH_RENAME) {
                 CHECK(i < n->count);
@@ -143,7 +147,7 @@ static void apply_name(struct names *n, const struct crash_event *e)
 
 /* ---- one image ----------------------------------------------------------------------------- */
 
-static void remove_files(const char *dir)
+static void remove_files_in(const char *dir)
 {
         char path[4200];
         snprintf(path, sizeof(path), "%s/pool", dir);
@@ -154,7 +158,15 @@ static void remove_files(const char *dir)
         (void)unlink(path);
 }
 
-static void lay_out(struct replay *r, const char *name, int file, const struct disk_choice *k)
+static void remove_files(const char *dir, const struct setup *setup)
+{
+        remove_files_in(dir);
+        if (setup->copy)
+                remove_files_in(setup->copy);
+}
+
+static void lay_out(struct replay *r, const char *dir, const char *name, int file,
+                    const struct disk_choice *k)
 {
         struct content *c = &r->image;
         c->bytes = 0;
@@ -170,7 +182,7 @@ static void lay_out(struct replay *r, const char *name, int file, const struct d
         if (file == r->mapped)
                 lines_apply(&r->lines, &k->lines, c->data, c->bytes);
         char path[4200];
-        snprintf(path, sizeof(path), "%s/%s", r->s->dir, name);
+        snprintf(path, sizeof(path), "%s/%s", dir, name);
         int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
         CHECK(fd >= 0);
         CHECK(ftruncate(fd, (off_t)c->bytes) == 0);
@@ -199,30 +211,71 @@ static bool matters(const struct replay *r)
         return s->without == 0 || (r->point + 1 > s->without && s->returned < 2 && !s->first[0]);
 }
 
+/* What lay_out_all needs; a judge may ask for the same disk again. */
+struct disk {
+        struct replay *r;
+        const struct disk_choice *k;
+        struct names names;
+};
+
+/* Directories are journalled: a change is there only with those before it. */
+static void name_files(struct disk *d)
+{
+        const struct replay *r = d->r;
+        bool ordered[2] = {true, true};
+        d->names = r->names;
+        for (unsigned i = 0; i < r->unsynced_count; i++) {
+                const struct crash_event *e = &r->s->log->events[r->unsynced[i]];
+                if (!is_name_event(e))
+                        continue;
+                ordered[e->dir] = ordered[e->dir] && d->k->fate[i] != DROPPED;
+                if (ordered[e->dir])
+                        apply_name(&d->names, e);
+        }
+}
+
+/* Writing to the files that are there is cheaper than new ones; only creation has other names. */
+static void lay_out_all(void *arg)
+{
+        const struct disk *d = arg;
+        const struct setup *setup = d->r->s->setup;
+        bool usual = d->names.count == (setup->copy ? 2 : 1);
+        for (unsigned i = 0; i < d->names.count; i++)
+                usual &= strcmp(d->names.list[i].name, "pool") == 0;
+        if (!usual)
+                remove_files(d->r->s->dir, setup);
+        for (unsigned i = 0; i < d->names.count; i++)
+                lay_out(d->r, d->names.list[i].dir ? setup->copy : d->r->s->dir,
+                        d->names.list[i].name, d->names.list[i].file, d->k);
+}
+
+static enum verdict judge_disk(struct disk *d, bool go_on)
+{
+        struct replay *r = d->r;
+        struct sweep *s = r->s;
+        if (!s->setup->copy) {
+                lay_out_all(d);
+                return judge_pool(&r->judge, r->last, r->next, s->images % 16 == 0, go_on);
+        }
+        struct two_pools two = {.last = r->last,
+                                .next = r->next,
+                                .copied = r->copied,
+                                .round = s->images,
+                                .go_on = go_on,
+                                .lay_out = lay_out_all,
+                                .arg = d};
+        return judge_levels(&r->judge, &two);
+}
+
 static void try_image(struct replay *r, const struct disk_choice *k)
 {
         struct sweep *s = r->s;
         if (!matters(r))
                 return;
-        struct names names = r->names;
-        bool ordered =
-                true; /* directories are journalled: a change is there only with those before it */
-        for (unsigned i = 0; i < r->unsynced_count; i++) {
-                const struct crash_event *e = &s->log->events[r->unsynced[i]];
-                if (!is_name_event(e))
-                        continue;
-                ordered = ordered && k->fate[i] != DROPPED;
-                if (ordered)
-                        apply_name(&names, e);
-        }
-        /* Writing to the file that is there is cheaper than a new one; only creation has other
-         * names. */
-        if (names.count != 1 || strcmp(names.list[0].name, "pool") != 0)
-                remove_files(s->dir);
-        for (unsigned i = 0; i < names.count; i++)
-                lay_out(r, names.list[i].name, names.list[i].file, k);
+        struct disk d = {.r = r, .k = k};
+        name_files(&d);
         bool go_on = k->go_on || s->images % s->go_on_every == 0;
-        enum verdict v = judge_pool(&r->judge, r->last, r->next, s->images % 16 == 0, go_on);
+        enum verdict v = judge_disk(&d, go_on);
         s->images++;
         s->gone_on += go_on;
         s->verdicts[v]++;
@@ -345,7 +398,7 @@ static void settle(struct replay *r, const struct crash_event *barrier)
         for (unsigned i = 0; i < r->unsynced_count; i++) {
                 const struct crash_event *e = &r->s->log->events[r->unsynced[i]];
                 bool name = is_name_event(e);
-                if (barrier->kind == CRASH_DIR_BARRIER && name)
+                if (barrier->kind == CRASH_DIR_BARRIER && name && e->dir == barrier->dir)
                         apply_name(&r->names, e);
                 else if (barrier->kind == CRASH_BARRIER && !name && e->file == barrier->file &&
                          e->ended < barrier->begun)
@@ -374,6 +427,12 @@ static void advance(struct replay *r, size_t i)
                 if (r->lines.count)
                         try_lines(r);
                 r->s->returned += r->s->without && i > r->s->without;
+                return;
+        case CRASH_COPIED:
+                r->copied = e->number;
+                try_point(r, false);
+                return;
+        case CRASH_LEFT_OUT:
                 return;
         case CRASH_STORE:
                 CHECK(r->mapped < 0 || r->mapped == e->file);
@@ -407,6 +466,21 @@ static void advance(struct replay *r, size_t i)
         }
 }
 
+static void no_sleep(uint64_t ns)
+{
+        (void)ns;
+}
+
+/* A reader waits for a torn superblock as long as some process has the pool open, which the thread
+ * of the copy finds in its own process: nobody will write it, and the sweep meets many. */
+static const struct plat_calls *hasty_plat(void)
+{
+        static struct plat_calls hasty;
+        hasty = *quick_plat();
+        hasty.sleep_ns = no_sleep;
+        return &hasty;
+}
+
 void sweep_run(struct sweep *s)
 {
         char path[4200];
@@ -421,13 +495,13 @@ void sweep_run(struct sweep *s)
                                   .states = s->states,
                                   .keep = s->keep,
                                   .seed = s->seed};
-        plat = quick_plat();
+        plat = s->setup->copy ? hasty_plat() : quick_plat();
         try_point(r, false); /* before anything: no file at all */
         for (size_t i = 0; i < s->log->count; i++)
                 advance(r, i);
         lines_clear(&r->lines);
         plat = &plat_system;
-        remove_files(s->dir);
+        remove_files(s->dir, s->setup);
         for (unsigned i = 0; i < MAX_FILES; i++)
                 free(r->disk[i].data);
         free(r->image.data);
@@ -478,6 +552,21 @@ static void run_out_of_space(struct belay *b, uint64_t seed)
         free(huge);
 }
 
+/* Every other step waits until the copy has the version. */
+static void mark_copied(struct belay *b, unsigned n)
+{
+        struct belay_stats st = {.size = sizeof(st)};
+        for (unsigned i = 0; i == 0 || (n % 2 == 0 && st.copy_version < n); i++) {
+                CHECK(i < 100000);
+                CHECK_EQ(belay_stats(b, &st), 0);
+                CHECK_EQ(st.copy_failed, 0);
+                if (st.copy_version < n)
+                        nanosleep(&(struct timespec){0, 100000}, NULL);
+        }
+        if (st.copy_version)
+                crash_mark(CRASH_COPIED, st.copy_version);
+}
+
 void record_run(struct recording *r, const struct setup *setup, const char *dir, uint64_t seed,
                 unsigned steps)
 {
@@ -507,6 +596,8 @@ void record_run(struct recording *r, const struct setup *setup, const char *dir,
                         check_failed(__FILE__, __LINE__, "checkpoint %u: %s", n, belay_error());
                 CHECK_EQ(belay_version(b), n);
                 crash_mark(CRASH_RETURNED, n);
+                if (setup->copy)
+                        mark_copied(b, n);
                 if (n % 7 == 5)
                         b = reopen(&s, b, setup, path);
         }
@@ -514,7 +605,7 @@ void record_run(struct recording *r, const struct setup *setup, const char *dir,
         CHECK_EQ(belay_close(&b), 0);
         crash_end();
         subject_clear(&s);
-        remove_files(dir);
+        remove_files(dir, setup);
 }
 
 void recording_clear(struct recording *r)

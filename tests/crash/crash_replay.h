@@ -9,6 +9,9 @@
  *
  * All subsets are tried while they are few, seeded random ones when they are many.
  *
+ * With the option copy both pools are laid out, each as it may have been at that moment, and
+ * crash_levels.h judges them together.
+ *
  * Stores into persistent memory are lines that survive one by one, or do not (crash_lines.h). */
 #ifndef TESTS_CRASH_REPLAY_H
 #define TESTS_CRASH_REPLAY_H
@@ -46,8 +49,9 @@ struct recording {
         unsigned steps;
 };
 /* Runs `steps` steps of the subject with a checkpoint after each, reopening the pool now and then,
- * in an empty directory, which is empty again afterwards. In persistent memory, versions are also
- * begun and aborted, and in a pool with a limit some fail for lack of space. */
+ * in an empty directory, which is empty again afterwards. With a copy every other step waits for
+ * it; between those, it is written beside the next checkpoint. In persistent memory, versions are
+ * also begun and aborted, and in a pool with a limit some fail for lack of space. */
 void record_run(struct recording *r, const struct setup *setup, const char *dir, uint64_t seed,
                 unsigned steps);
 void recording_clear(struct recording *r);

@@ -4,8 +4,7 @@
 
 /* ---- one version --------------------------------------------------------------------------- */
 
-__attribute__((format(printf, 3, 4))) static enum verdict
-found(struct judge *j, enum verdict verdict, const char *fmt, ...)
+enum verdict judge_found(struct judge *j, enum verdict verdict, const char *fmt, ...)
 {
         va_list args;
         va_start(args, fmt);
@@ -14,22 +13,23 @@ found(struct judge *j, enum verdict verdict, const char *fmt, ...)
         return verdict;
 }
 
-static enum verdict judge_version(struct judge *j, struct belay *b, uint64_t version, bool newest)
+enum verdict judge_version(struct judge *j, struct belay *b, uint64_t version, bool newest)
 {
         const struct snapshot *state = j->states[version];
         arena_attach(&j->arena, b, state);
         int rc = newest ? belay_restart(b) : belay_restart_version(b, version, 0);
         if (rc != 1)
-                return found(j, LOST, "version %llu: restart gives %d: %s",
-                             (unsigned long long)version, rc,
-                             rc < 0 ? belay_error() : "nothing to restore");
+                return judge_found(j, LOST, "version %llu: restart gives %d: %s",
+                                   (unsigned long long)version, rc,
+                                   rc < 0 ? belay_error() : "nothing to restore");
         if (belay_version(b) != version)
-                return found(j, LOST, "version %llu is listed, %llu was restored",
-                             (unsigned long long)version, (unsigned long long)belay_version(b));
+                return judge_found(j, LOST, "version %llu is listed, %llu was restored",
+                                   (unsigned long long)version,
+                                   (unsigned long long)belay_version(b));
         const char *name = arena_differs(&j->arena, state);
         if (name)
-                return found(j, BLENDED, "version %llu: region '%s' has other content",
-                             (unsigned long long)version, name);
+                return judge_found(j, BLENDED, "version %llu: region '%s' has other content",
+                                   (unsigned long long)version, name);
         return EXACT;
 }
 
@@ -44,13 +44,13 @@ static enum verdict judge_going_on(struct judge *j, const struct setup *setup, s
                 arena_scribble(&j->arena, j->seed + at + i);
                 int rc = belay_checkpoint(*b);
                 if (rc)
-                        verdict = found(j, LOST, "checkpoint after restart gives %d: %s", rc,
-                                        belay_error());
+                        verdict = judge_found(j, LOST, "checkpoint after restart gives %d: %s", rc,
+                                              belay_error());
         }
         uint64_t version = belay_version(*b);
         if (verdict == EXACT && version < at + 3)
-                verdict = found(j, LOST, "version %llu comes after %llu",
-                                (unsigned long long)version, (unsigned long long)at);
+                verdict = judge_found(j, LOST, "version %llu comes after %llu",
+                                      (unsigned long long)version, (unsigned long long)at);
         if (verdict == EXACT)
                 state = arena_snapshot(&j->arena);
         CHECK_EQ(belay_close(b), 0);
@@ -58,13 +58,14 @@ static enum verdict judge_going_on(struct judge *j, const struct setup *setup, s
                 return verdict;
         int rc = setup_open(setup, j->path, b);
         if (rc) {
-                verdict = found(j, LOST, "second open gives %d: %s", rc, belay_error());
+                verdict = judge_found(j, LOST, "second open gives %d: %s", rc, belay_error());
         } else {
                 arena_attach(&j->arena, *b, state);
                 rc = belay_restart(*b);
                 if (rc != 1 || belay_version(*b) != version || arena_differs(&j->arena, state))
-                        verdict = found(j, BLENDED, "second restart gives %d, version %llu: %s", rc,
-                                        (unsigned long long)belay_version(*b), belay_error());
+                        verdict = judge_found(j, BLENDED,
+                                              "second restart gives %d, version %llu: %s", rc,
+                                              (unsigned long long)belay_version(*b), belay_error());
         }
         snapshot_delete(state);
         return verdict;
@@ -85,15 +86,15 @@ static enum verdict judge_open(struct judge *j, const struct setup *setup, struc
                 verdict = v ? judge_version(j, *b, v, true) : EXACT;
                 if (verdict != EXACT)
                         return verdict;
-                return found(j, v < last ? OLDER : LOST,
-                             "version %llu; %llu had returned, %llu was being written",
-                             (unsigned long long)v, (unsigned long long)last,
-                             (unsigned long long)next);
+                return judge_found(j, v < last ? OLDER : LOST,
+                                   "version %llu; %llu had returned, %llu was being written",
+                                   (unsigned long long)v, (unsigned long long)last,
+                                   (unsigned long long)next);
         }
         if (v == 0) {
                 int rc = belay_restart(*b);
                 if (rc)
-                        return found(j, LOST, "restart of an empty pool gives %d", rc);
+                        return judge_found(j, LOST, "restart of an empty pool gives %d", rc);
                 if (go_on)
                         arena_attach(&j->arena, *b, j->states[1]);
         }
@@ -123,6 +124,7 @@ static void on_warning(void *arg, enum belay_log_level level, const char *text)
 enum verdict judge_pool(struct judge *j, uint64_t last, uint64_t next, bool own_media, bool go_on)
 {
         struct setup setup = {.media = j->setup->media, .io = "pwrite", .direct = "off"};
+        setup.copy = j->setup->copy;
         if (own_media)
                 setup = *j->setup;
         setup.versions = j->setup->versions;
@@ -131,11 +133,11 @@ enum verdict judge_pool(struct judge *j, uint64_t last, uint64_t next, bool own_
         j->warning[0] = '\0';
         belay_log_sink(on_warning, j, BELAY_LOG_WARN);
         int rc = setup_open(&setup, j->path, &b);
-        enum verdict verdict = rc ? found(j, LOST, "open gives %d: %s", rc, belay_error())
+        enum verdict verdict = rc ? judge_found(j, LOST, "open gives %d: %s", rc, belay_error())
                                   : judge_open(j, &setup, &b, last, next, go_on);
         CHECK_EQ(belay_close(&b), 0);
         belay_log_sink(NULL, NULL, BELAY_LOG_WARN);
         if (verdict == EXACT && j->warning[0])
-                verdict = found(j, LOST, "warning: %s", j->warning);
+                verdict = judge_found(j, LOST, "warning: %s", j->warning);
         return verdict;
 }

@@ -29,4 +29,10 @@ struct judge {
  * takes further checkpoints on it, which must restore as well. */
 enum verdict judge_pool(struct judge *j, uint64_t last, uint64_t next, bool own_media, bool go_on);
 
+/* For other judges. The judgement with its reason: */
+__attribute__((format(printf, 3, 4))) enum verdict
+judge_found(struct judge *j, enum verdict verdict, const char *fmt, ...);
+/* Attaches the regions of the version and restores it, as the newest one or by its number. */
+enum verdict judge_version(struct judge *j, struct belay *b, uint64_t version, bool newest);
+
 #endif

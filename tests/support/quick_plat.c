@@ -2,6 +2,7 @@
 #include "quick_plat.h"
 #include "check.h"
 #include <errno.h>
+#include <pthread.h>
 #include <sys/mman.h>
 
 #define LARGE     (256u << 10)
@@ -11,6 +12,7 @@ static struct {
         void *at;
         size_t bytes;
 } large[MAX_LARGE];
+static pthread_mutex_t large_lock = PTHREAD_MUTEX_INITIALIZER; /* of large */
 static struct plat_calls quick;
 
 static void *quick_alloc(size_t bytes)
@@ -18,24 +20,31 @@ static void *quick_alloc(size_t bytes)
         if (bytes < LARGE)
                 return plat_system.alloc(bytes);
         unsigned i = 0;
-        while (large[i].at)
-                CHECK(++i < MAX_LARGE);
         void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         CHECK(p != MAP_FAILED);
+        CHECK_EQ(pthread_mutex_lock(&large_lock), 0);
+        while (large[i].at)
+                CHECK(++i < MAX_LARGE);
         large[i].at = p;
         large[i].bytes = bytes;
+        CHECK_EQ(pthread_mutex_unlock(&large_lock), 0);
         return p;
 }
 
 static void quick_release(void *p)
 {
-        for (unsigned i = 0; p && i < MAX_LARGE; i++)
-                if (large[i].at == p) {
+        bool found = false;
+        CHECK_EQ(pthread_mutex_lock(&large_lock), 0);
+        for (unsigned i = 0; p && i < MAX_LARGE && !found; i++) {
+                found = large[i].at == p;
+                if (found) {
                         CHECK(munmap(p, large[i].bytes) == 0);
                         large[i].at = NULL;
-                        return;
                 }
-        plat_system.release(p);
+        }
+        CHECK_EQ(pthread_mutex_unlock(&large_lock), 0);
+        if (!found)
+                plat_system.release(p);
 }
 
 static int no_barrier(int fd)

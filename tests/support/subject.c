@@ -23,6 +23,7 @@ int setup_open(const struct setup *setup, const char *path, struct belay **out)
                                   {"direct", setup->direct},
                                   {"versions", setup->versions},
                                   {"limit", setup->limit},
+                                  {"copy", setup->copy},
                                   {"probe_mask", setup->probe_mask}};
         struct belay_config *config = NULL;
         int rc = belay_config_new(&config);

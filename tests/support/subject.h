@@ -21,6 +21,7 @@ uint64_t test_seed(void);
 /* Options of a context; NULL leaves one at its default. */
 struct setup {
         const char *label, *media, *io, *direct, *versions, *limit, *probe_mask;
+        const char *copy;
         bool pmem; /* not an option: crash tests take the mapping for persistent memory */
 };
 int setup_open(const struct setup *setup, const char *path, struct belay **out);
