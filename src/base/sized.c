@@ -12,8 +12,9 @@ static int check(const void *theirs, size_t least, const char *call, size_t *siz
                 return err_set(-EINVAL, "%s: there is no struct", call);
         memcpy(size, theirs, sizeof(*size));
         return *size < least || *size > MOST
-                       ? err_set(-EINVAL, "%s: the field `size` is %zu; set it to sizeof(the struct)",
-                                 call, *size)
+                       ? err_set(-EINVAL,
+                                 "%s: the field `size` is %zu; set it to sizeof(the struct)", call,
+                                 *size)
                        : 0;
 }
 

@@ -22,7 +22,7 @@ struct engine {
         struct cost cost;
         struct carry carry;
         struct outcome outcome;
-        bool alone; /* between engine_pause and engine_resume: no commit is running */
+        bool alone;           /* between engine_pause and engine_resume: no commit is running */
         uint64_t next_number; /* that the program wants; 0: the next one     */
         uint64_t confirmed;   /* newest version that every member has; 0: none */
         /* The version whose content the dirty marks are relative to; 0: everything is dirty. */

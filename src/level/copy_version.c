@@ -13,9 +13,9 @@
 struct copying {
         const struct copy_request *q;
         struct draft *d;
-        uint32_t number; /* of the region, in the draft   */
+        uint32_t number;                 /* of the region, in the draft   */
         const struct stored_region *old; /* … in the version before, or NULL */
-        int64_t old_at;  /* its position there            */
+        int64_t old_at;                  /* its position there            */
         bool old_is_base;
         struct leaf_entry now[LEAF_ENTRIES], before[LEAF_ENTRIES];
 };
@@ -113,9 +113,8 @@ static int copy_leaf(struct copying *c, uint32_t region, uint64_t leaf, uint64_t
         for (uint64_t i = 0; rc == 0 && i < count;) {
                 uint64_t end = i;
                 bool has = first + i < can_keep && has_block(c, first + i, (uint32_t)i, know);
-                while (end < count &&
-                       (first + end < can_keep &&
-                        has_block(c, first + end, (uint32_t)end, know)) == has)
+                while (end < count && (first + end < can_keep &&
+                                       has_block(c, first + end, (uint32_t)end, know)) == has)
                         end++;
                 if (has)
                         draft_keep(c->d, c->number, first + i, end - i);
@@ -167,7 +166,7 @@ int copy_version(const struct copy_request *q, struct draft_result *out)
         struct copying *c = budget_alloc(budget, sizeof(*c), "the copy");
         uint32_t *numbers = budget_alloc(
                 budget, max_u64(q->version->region_count, 1) * sizeof(*numbers), "the copy");
-        int rc = !c || !numbers     ? -ENOMEM
+        int rc = !c || !numbers   ? -ENOMEM
                  : q->same_number ? pool_number_from(q->to, q->version->number)
                                   : 0;
         if (rc == 0) {

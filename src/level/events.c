@@ -31,10 +31,10 @@ void events_send(const struct events *e, enum event_kind kind, uint64_t version,
         if (e->fd < 0)
                 return;
         struct event_message message = {.magic = EVENT_MAGIC,
-                                .kind = kind,
-                                .code = code,
-                                .version = version,
-                                .time_ns = plat->wall_ns()};
+                                        .kind = kind,
+                                        .code = code,
+                                        .version = version,
+                                        .time_ns = plat->wall_ns()};
         memcpy(message.pool, e->pool, sizeof(message.pool));
         (void)plat->port_send(e->fd, &e->to, &message, sizeof(message));
 }

@@ -213,8 +213,8 @@ static int fetch_from(struct level *level, const struct version *mine, const str
                       uint64_t block, void *to)
 {
         const struct version *v = find_in(level, mine->number);
-        int64_t at = v && version_usable(v) && same_version(v, mine) ? version_find(v, d->name)
-                                                                      : -1;
+        int64_t at =
+                v && version_usable(v) && same_version(v, mine) ? version_find(v, d->name) : -1;
         if (at < 0 || !region_desc_same(&v->regions[at]->desc, d))
                 return -ENOENT;
         return level->ops->read_blocks(level, v, (uint32_t)at, block, 1, to, NULL, NULL);

@@ -172,8 +172,7 @@ static int restore_asked(struct attempt *a)
 {
         uint64_t number = a->q->version;
         if (!levels_find(a->levels, number, &a->at))
-                return err_set(-ENOENT, "the pool has no version %llu",
-                               (unsigned long long)number);
+                return err_set(-ENOENT, "the pool has no version %llu", (unsigned long long)number);
         bool unreadable = a->at.version->unreadable;
         int rc = restore_anywhere(a);
         if (rc == 0)
@@ -220,14 +219,11 @@ static int restore_newest(struct attempt *a)
         return any ? give_up(*a->touched, 0) : nothing(a->levels->pool);
 }
 
-int restore_version(struct levels *levels, struct regions *regions,
-                    const struct restore_request *q, struct match *match, bool *touched)
+int restore_version(struct levels *levels, struct regions *regions, const struct restore_request *q,
+                    struct match *match, bool *touched)
 {
-        struct attempt a = {.levels = levels,
-                            .regions = regions,
-                            .q = q,
-                            .match = match,
-                            .touched = touched};
+        struct attempt a = {
+                .levels = levels, .regions = regions, .q = q, .match = match, .touched = touched};
         match_clear(match);
         *touched = false;
         int rc = levels_begin_reading(levels, !q->verify_first);
@@ -252,8 +248,7 @@ static int choose_place(struct levels *levels, bool check, struct placed *at)
         do {
                 rc = !version_usable(at->version)
                              ? err_set(BELAY_E_DATA, "version %llu is damaged: %s",
-                                       (unsigned long long)at->version->number,
-                                       at->version->damage)
+                                       (unsigned long long)at->version->number, at->version->damage)
                      : check ? check_all(levels, at)
                              : 0;
                 if (rc == BELAY_E_DATA && version_usable(at->version))

@@ -12,7 +12,8 @@ static const struct leaf_entry *old_entry(const struct draft *d, uint32_t region
         if (!old || block >= region_blocks(&old->desc) ||
             block_length(&old->desc, block) != block_length(desc, block))
                 return NULL;
-        const struct leaf_entry *e = &old->leaves[block / LEAF_ENTRIES]->entries[block % LEAF_ENTRIES];
+        const struct leaf_entry *e =
+                &old->leaves[block / LEAF_ENTRIES]->entries[block % LEAF_ENTRIES];
         return pool_avoids(d->p, e->offset) ? NULL : e;
 }
 
@@ -32,8 +33,8 @@ bool draft_base_has(const struct draft *d, uint32_t region, uint64_t block,
         const struct leaf_entry *old = old_entry(d, region, block);
         if (!d->regions[region].in_base || !old || (old->offset == 0) != (e->offset == 0))
                 return false;
-        return e->offset == 0 || (d->regions[region].desc->hash != HASH_NONE &&
-                                  hash_equal(old->hash, e->hash));
+        return e->offset == 0 ||
+               (d->regions[region].desc->hash != HASH_NONE && hash_equal(old->hash, e->hash));
 }
 
 static void see(struct draft *d, const struct draft_region *own, uint64_t block)

@@ -94,7 +94,8 @@ const char *pin_blame(struct pool *p, char *text, size_t bytes)
                         snprintf(text, bytes, "; process %d holds version %llu, which it reads",
                                  holder, (unsigned long long)v->number);
                 else
-                        snprintf(text, bytes, "; another process holds version %llu, which it reads",
+                        snprintf(text, bytes,
+                                 "; another process holds version %llu, which it reads",
                                  (unsigned long long)v->number);
                 return text;
         }

@@ -37,8 +37,7 @@ static bool lists(struct belay *b, uint64_t version)
 
 static struct pool *open_reader(const char *path, struct budget *budget)
 {
-        struct pool_options o = {
-                .path = path, .readonly = true, .io = IO_PWRITE, .budget = budget};
+        struct pool_options o = {.path = path, .readonly = true, .io = IO_PWRITE, .budget = budget};
         struct pool *p;
         CHECK_EQ(pool_open(&o, &p), 0);
         return p;

@@ -233,7 +233,8 @@ static void test_other_base(void)
                         stress_exact(b, path, "x", m, BYTES);
                 }
                 for (uint64_t v = belay_version(b) - 3; v <= belay_version(b); v++)
-                        pool_mark_damaged(b->levels.pool, pool_find_version(b->levels.pool, v), "a test");
+                        pool_mark_damaged(b->levels.pool, pool_find_version(b->levels.pool, v),
+                                          "a test");
                 stress_poke(m, BYTES / 2, (uint8_t)~m[BYTES / 2]);
                 CHECK_EQ(belay_checkpoint(b), 0);
                 stress_exact(b, path, "x", m, BYTES);
