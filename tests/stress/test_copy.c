@@ -1,5 +1,6 @@
 /* The second level, option copy: it has every version that was waited for, exactly; a pool that is
- * lost or damaged, wherever, costs nothing that the copy has. */
+ * lost or damaged, wherever, costs nothing that the copy has.
+ * timeout: 300 */
 #include "api/api_int.h"
 #include "stress.h"
 #include "test_env.h"
