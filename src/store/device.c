@@ -14,16 +14,14 @@ struct device {
         _Atomic uint64_t free_ns;
 };
 
-int device_open(struct pool *p)
+int device_open(const char *pool, struct device **out)
 {
-        char path[sizeof(p->path) + 16];
-        const char *slash = strrchr(p->path, '/');
+        char path[sizeof(((struct pool *)NULL)->path) + 16];
+        const char *slash = strrchr(pool, '/');
         struct plat_stat s;
         void *map;
-        if (p->options.device_rate == 0 || p->options.readonly)
-                return 0;
-        snprintf(path, sizeof(path), "%.*s.belay-device", slash ? (int)(slash - p->path) + 1 : 0,
-                 p->path);
+        snprintf(path, sizeof(path), "%.*s.belay-device", slash ? (int)(slash - pool) + 1 : 0,
+                 pool);
         int fd = plat->openat(AT_FDCWD, path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
         int rc = fd < 0 ? fd : plat->fstat(fd, &s);
         if (rc == 0 && pool_recognize(fd))
@@ -33,7 +31,7 @@ int device_open(struct pool *p)
         if (rc == 0)
                 rc = plat->mmap(fd, PLAT_PAGE, &map);
         if (rc == 0) {
-                p->device = map;
+                *out = map;
                 (void)faults_catch_lost();
         }
         if (fd >= 0)
@@ -43,25 +41,25 @@ int device_open(struct pool *p)
                   : 0;
 }
 
-void device_close(struct pool *p)
+void device_close(struct device **device)
 {
-        if (p->device)
-                (void)plat->munmap(p->device, PLAT_PAGE);
-        p->device = NULL;
+        if (*device)
+                (void)plat->munmap(*device, PLAT_PAGE);
+        *device = NULL;
 }
 
-uint64_t device_book(struct pool *p, uint64_t bytes)
+uint64_t device_book(struct device *device, uint64_t rate, uint64_t bytes)
 {
         /* If somebody cuts the file off, this process has a clock of its own from then on. */
-        faults_guard(p->device, sizeof(*p->device));
-        uint64_t needed = bytes * UINT64_C(1000000000) / p->options.device_rate;
-        uint64_t before = atomic_load(&p->device->free_ns);
+        faults_guard(device, sizeof(*device));
+        uint64_t needed = bytes * UINT64_C(1000000000) / rate;
+        uint64_t before = atomic_load(&device->free_ns);
         uint64_t after;
         do {
                 uint64_t now = plat->now_ns();
                 bool ahead = before > now && before < now + FAR_NS;
                 after = (ahead ? before : now) + needed;
-        } while (!atomic_compare_exchange_weak(&p->device->free_ns, &before, after));
+        } while (!atomic_compare_exchange_weak(&device->free_ns, &before, after));
         (void)faults_unguard();
         return after;
 }

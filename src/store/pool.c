@@ -261,8 +261,8 @@ static int load(struct pool *p)
                 rc = take_size(p);
         if (rc == 0 && !p->options.readonly)
                 rc = writer_init(p);
-        if (rc == 0)
-                rc = device_open(p);
+        if (rc == 0 && !p->options.readonly)
+                rc = media_pace(p->media, &p->options);
         if (rc)
                 return rc;
         skip_lost(p);
@@ -294,7 +294,6 @@ static void unload(struct pool *p)
         while (p->version_count)
                 version_delete(p, p->versions[--p->version_count]);
         writer_delete(p);
-        device_close(p);
         memset(&p->writer, 0, sizeof(p->writer));
         budget_free(p->budget, p->scratch);
         p->scratch = NULL;
@@ -432,7 +431,6 @@ int pool_close(struct pool **pool)
         pool_drop_spares(p);
         int rc = p->media ? p->media->ops->close(p->media) : 0;
         writer_delete(p);
-        device_close(p);
         if (p->space.budget)
                 space_delete(&p->space);
         budget_free(p->budget, p->avoided);
@@ -520,7 +518,7 @@ uint64_t pool_lost(const struct pool *p)
 
 bool pool_overlaps(const struct pool *p)
 {
-        return p->media->overlaps || pool_is_paced(p);
+        return p->media->overlaps;
 }
 
 void pool_info(const struct pool *p, struct pool_info *out)

@@ -37,8 +37,10 @@ struct media_ops {
         int (*close)(struct media *m);
 };
 
+struct pacing;
 struct media {
         const struct media_ops *ops;
+        struct pacing *pacing; /* media_paced.c, or NULL         */
         struct budget *budget;
         int fd;                /* lock, size, barrier            */
         int io_fd;             /* transfers; may be direct       */
@@ -57,6 +59,15 @@ struct media {
 /* Takes the descriptors over, also on failure. */
 int media_file_new(struct media m, const struct pool_options *o, struct media **out);
 int media_mapped_new(struct media m, const struct pool_options *o, struct media **out);
+/* media_paced.c: holds the medium back as the options rate, device_rate and latency say; nothing
+ * without them. No transfer may be in flight. */
+int media_pace(struct media *m, const struct pool_options *o);
+/* device.c: the clock of a device that several processes share, with the option device_rate. Books
+ * the device for so many bytes; until when. */
+struct device;
+int device_open(const char *pool, struct device **out);
+void device_close(struct device **device);
+uint64_t device_book(struct device *device, uint64_t rate, uint64_t bytes);
 /* Extends the file so that a write cannot fail for lack of space, where the file system can promise
  * that. */
 int media_extend(struct media *m, uint64_t bytes, bool fill);
@@ -147,8 +158,7 @@ bool leaf_fits(const struct leaf *l, const struct region_desc *d, uint64_t leaf)
 
 struct chunk {
         uint8_t *buf;
-        uint32_t in_flight; /* transfers from it                            */
-        uint64_t due_ns;    /* with a rate limit: when it counts as written */
+        uint32_t in_flight; /* transfers from it */
 };
 struct writer {
         struct chunk chunks[IO_DEPTH];
@@ -165,7 +175,6 @@ struct writer {
         uint64_t wait_ns;            /* … and waiting for them                   */
         uint32_t held_peak;          /* most chunks with content not yet written */
         int failed;                  /* first error of a transfer                */
-        uint64_t free_ns; /* with a rate limit: when all that was submitted counts as written */
 };
 int writer_init(struct pool *p);
 void writer_delete(struct pool *p);
@@ -255,10 +264,9 @@ struct pool {
         struct leaf *spare[LEAF_CLASSES]; /* for the next draft */
         uint64_t spare_count[LEAF_CLASSES];
         struct writer writer;
-        struct device *device; /* shared with other processes, or NULL */
-        struct draft *draft;   /* at most one                                  */
-        bool reading;          /* a reader uses the media of a pool opened for writing */
-        struct draft *idle;    /* the memory of the last one                   */
+        struct draft *draft; /* at most one                                  */
+        bool reading;        /* a reader uses the media of a pool opened for writing */
+        struct draft *idle;  /* the memory of the last one                   */
         uint64_t held_bytes; /* free slots below this may belong to a version that cannot be read */
         uint8_t *scratch;    /* SCRATCH_BYTES, aligned                       */
 };
@@ -352,17 +360,6 @@ static inline bool pool_avoids(const struct pool *p, uint64_t offset)
         uint64_t slot = offset / SLOT_BYTES;
         return slot < p->avoided_slots && p->avoided[slot / 64] >> slot % 64 & 1;
 }
-
-/* Is the medium held back? */
-static inline bool pool_is_paced(const struct pool *p)
-{
-        return p->options.rate || p->options.device_rate || p->options.latency_ns;
-}
-
-/* device.c: with the option device_rate. Books the device for so many bytes; until when. */
-int device_open(struct pool *p);
-void device_close(struct pool *p);
-uint64_t device_book(struct pool *p, uint64_t bytes);
 
 /* Reads both superblocks and takes the newer valid one. */
 int superblocks_read(struct pool *p, struct superblock *out, uint32_t *at);

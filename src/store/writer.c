@@ -145,28 +145,6 @@ static void close_extent(struct pool *p)
         p->writer.open = false;
 }
 
-/* With a rate or latency, a chunk counts as being written for as long as that takes: it is not used
- * again before. So chunks are filled ahead of a slow medium, whoever is the slow one. */
-static void pace(struct pool *p, struct chunk *c, uint64_t bytes)
-{
-        struct writer *w = &p->writer;
-        if (!pool_is_paced(p))
-                return;
-        w->free_ns = max_u64(w->free_ns, plat->now_ns());
-        if (p->options.rate)
-                w->free_ns += bytes * 1000000000u / p->options.rate;
-        if (p->device)
-                w->free_ns = max_u64(w->free_ns, device_book(p, bytes));
-        c->due_ns = w->free_ns += p->options.latency_ns;
-}
-
-static void await_due(uint64_t due_ns)
-{
-        uint64_t now = due_ns ? plat->now_ns() : 0;
-        if (due_ns > now)
-                plat->sleep_ns(due_ns - now);
-}
-
 /* A number for a transfer; waits for one to end if all are in flight. */
 static int take_tag(struct pool *p, uint32_t *tag)
 {
@@ -176,7 +154,9 @@ static int take_tag(struct pool *p, uint32_t *tag)
                                 *tag = i;
                                 return 0;
                         }
+                uint64_t start = plat->now_ns();
                 int rc = reap(p);
+                p->writer.wait_ns += plat->now_ns() - start;
                 if (rc)
                         return rc;
         }
@@ -192,7 +172,6 @@ static int write_extent(struct pool *p, uint64_t bytes)
         if (rc)
                 return rc;
         memset(from + w->fill, 0, bytes - w->fill);
-        pace(p, c, bytes);
         w->chunk_of[tag] = (uint8_t)(w->current + 1);
         c->in_flight++;
         rc = p->media->ops->write(p->media, from, (uint32_t)bytes, w->extent, tag);
@@ -217,8 +196,10 @@ static int submit_now(struct pool *p)
 static int submit(struct pool *p)
 {
         uint64_t start = plat->now_ns();
+        uint64_t waited = p->writer.wait_ns;
         int rc = submit_now(p);
-        p->writer.submit_ns += plat->now_ns() - start;
+        waited = p->writer.wait_ns - waited;
+        p->writer.submit_ns += plat->now_ns() - start - waited;
         return rc;
 }
 
@@ -228,7 +209,6 @@ static int await_chunk(struct pool *p, struct chunk *c)
         int rc = 0;
         while (rc == 0 && c->in_flight)
                 rc = reap(p);
-        await_due(c->due_ns);
         p->writer.wait_ns += plat->now_ns() - start;
         return rc;
 }
@@ -236,10 +216,9 @@ static int await_chunk(struct pool *p, struct chunk *c)
 /* The current one, and those that are still being written. */
 static void note_held(struct writer *w)
 {
-        uint64_t now = w->free_ns ? plat->now_ns() : 0;
         uint32_t held = 0;
         for (uint32_t i = 0; i < IO_DEPTH; i++)
-                held += i == w->current || w->chunks[i].in_flight || w->chunks[i].due_ns > now;
+                held += i == w->current || w->chunks[i].in_flight;
         w->held_peak = max_u64(w->held_peak, held) & UINT32_MAX;
 }
 
@@ -294,7 +273,7 @@ int writer_make_room(struct pool *p, uint64_t bytes)
         /* For no more than a part of a chunk: small blocks would leave the rest of it unused. And
          * where writing is copying, nothing has to be waited for. */
         bytes = min_u64(bytes, p->media->gather_bytes / 4 * 3);
-        if ((p->media->copies && !pool_is_paced(p)) || used + bytes <= p->media->gather_bytes)
+        if (p->media->copies || used + bytes <= p->media->gather_bytes)
                 return w->failed;
         int rc = w->open ? submit(p) : 0;
         return rc ? rc : next_chunk(p);
@@ -340,7 +319,6 @@ int writer_drain(struct pool *p)
         uint64_t start = plat->now_ns();
         int second = reap_all(p);
         rc = rc ? rc : second;
-        await_due(p->writer.free_ns);
         p->writer.wait_ns += plat->now_ns() - start;
         p->writer.base = 0;
         return rc ? rc : p->writer.failed;
