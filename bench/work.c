@@ -319,7 +319,7 @@ static int save_first(struct stencil *stencil, struct saver *s, int (*saved)(str
 int stencil_run(struct stencil *stencil, struct saver *s, int (*saved)(struct saver *s),
                 struct stencil_times *out)
 {
-        double times[STEPS];
+        double times[STEPS] = {0};
         unsigned count = 0;
         int rc = save_first(stencil, s, saved);
         double start = bench_now();
