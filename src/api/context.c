@@ -14,10 +14,8 @@ int call_end(struct belay *b, int rc)
 {
         if (rc < 0)
                 err_show();
-        if (b) {
+        if (b)
                 engine_messages(b->engine);
-                levels_messages(&b->levels);
-        }
         return rc;
 }
 

@@ -108,8 +108,11 @@ int engine_here(const struct engine *e)
 
 void engine_messages(struct engine *e)
 {
-        if (guard_is_own(&e->tracker.guard))
-                log_deliver(&e->workers.messages);
+        /* In a child of fork() the locks may be held by threads that are not there. */
+        if (!guard_is_own(&e->tracker.guard))
+                return;
+        log_deliver(&e->workers.messages);
+        levels_messages(e->levels);
 }
 
 /* ---- life ---- */

@@ -53,6 +53,11 @@ int levels_open(struct levels *l, const struct level_options *o)
         struct level *level = NULL;
         *l = (struct levels){.events = {.fd = -1}};
         int rc = pool_open(&o->pool, &l->pool);
+        if (rc == BELAY_E_DATA && o->copy[0])
+                return err_wrap(rc,
+                                "the pool cannot be opened; to go on from its copy in '%s', "
+                                "move it away",
+                                o->copy);
         if (rc)
                 return rc;
         rc = level_pool_open(l->pool, o->pool.budget, &level);

@@ -279,6 +279,35 @@ static void test_damaged(void)
         damage_each("block=64KiB verify_first=yes policy=sync");
 }
 
+/* Both superblocks: the file is left alone, and the error says how to go on. */
+static void test_unreadable(void)
+{
+        struct world w;
+        struct belay_config *c;
+        options = "";
+        prepare(&w, "unreadable");
+        open_world(&w);
+        stress_fill(w.a, BYTES, 9);
+        uint64_t version = checkpoint(&w);
+        uint8_t *last = stress_copy(w.a, BYTES);
+        stress_close(&w.b);
+        int fd = open(w.pool, O_WRONLY);
+        CHECK_EQ(pwrite(fd, "x", 1, 100), 1);
+        CHECK_EQ(pwrite(fd, "x", 1, 4196), 1);
+        (void)close(fd);
+        CHECK_EQ(belay_config_new(&c), 0);
+        CHECK_EQ(belay_config_set(c, "pool", w.pool), 0);
+        CHECK_EQ(belay_config_set(c, "copy", w.dir), 0);
+        CHECK_EQ(belay_open(c, &w.b), BELAY_E_DATA);
+        CHECK_HAS(belay_error(), "move it away");
+        belay_config_delete(&c);
+        CHECK_EQ(unlink(w.pool), 0);
+        open_world(&w);
+        check_restart(&w, last, version);
+        finish(&w);
+        free(last);
+}
+
 /* ---- killed ---------------------------------------------------------------------------------- */
 
 /* The whole of the region says which version it is. */
@@ -406,6 +435,7 @@ int main(void)
         RUN(test_written);
         RUN(test_pool_lost);
         RUN(test_damaged);
+        RUN(test_unreadable);
         RUN(test_killed);
         RUN(test_refused);
         RUN(test_no_room);
