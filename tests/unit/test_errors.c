@@ -115,6 +115,9 @@ static void use_versions(struct belay *b)
         KEEPS(belay_checkpoint(b), == 0);
         KEEPS(belay_wait(b, 0, BELAY_FOREVER), == 0);
         SHOWS(belay_wait(b, 1234, 0), == -ENOENT, -ENOENT);
+        KEEPS(belay_next_version(b, 2), == 0);
+        SHOWS(belay_next_version(b, 0), == -EINVAL, -EINVAL);
+        KEEPS(belay_confirm(b, 1), == 0);
         KEEPS(belay_begin(b), == 0);
         SHOWS(belay_checkpoint(b), == -EBUSY, -EBUSY);
         KEEPS(belay_add(b, "a"), == 0);
