@@ -266,10 +266,9 @@ int level_reader_new(struct level *l, struct pool *pool, bool placed)
         return rc;
 }
 
-int levels_read_region(struct levels *l, const struct placed *at, uint32_t region, void *to)
+int placed_read_region(const struct placed *at, uint32_t region, void *to)
 {
         uint64_t count = region_blocks(&at->version->regions[region]->desc);
-        (void)l;
         return at->level->ops->read_blocks(at->level, at->version, region, 0, count, to, NULL,
                                            NULL);
 }
@@ -298,8 +297,9 @@ int levels_bring_back(struct levels *l, struct placed *at)
         if (rc)
                 return err_wrap(rc, "version %llu cannot be brought back from the %s",
                                 (unsigned long long)at->version->number, at->level->ops->name);
-        log_emit(BELAY_LOG_WARN, "version %llu was brought back to the pool from the %s%s%llu",
-                 (unsigned long long)at->version->number, at->level->ops->name, ", as version ",
+        log_emit(BELAY_LOG_WARN,
+                 "version %llu was brought back to the pool from the %s, as version %llu",
+                 (unsigned long long)at->version->number, at->level->ops->name,
                  (unsigned long long)result.version);
         *at = (struct placed){l->list[0], pool_find_version(l->pool, result.version)};
         return 0;

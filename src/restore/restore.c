@@ -27,7 +27,7 @@ static int verify(struct attempt *a)
         for (uint32_t i = 0; i < v->region_count; i++) {
                 if (!region_find(a->regions, v->regions[i]->desc.name))
                         continue;
-                int rc = levels_read_region(a->levels, &a->at, i, NULL);
+                int rc = placed_read_region(&a->at, i, NULL);
                 if (rc)
                         return rc;
         }
@@ -88,7 +88,7 @@ static int place_region(struct attempt *a, uint32_t i, struct region *r)
         struct pool *pool = a->levels->pool;
         if (a->q->how == RESTART_EAGER || !r->owned || a->at.level != a->levels->list[0] ||
             !pool_is_mapped(pool) || v->regions[i]->desc.bytes == 0)
-                return levels_read_region(a->levels, &a->at, i, r->ptr);
+                return placed_read_region(&a->at, i, r->ptr);
         r->lazy = true;
         return lazy_place(a->q->lazy, pool, a->at.level->reader, v, i, r->ptr);
 }
@@ -233,11 +233,11 @@ int restore_version(struct levels *levels, struct regions *regions, const struct
         return rc;
 }
 
-static int check_all(struct levels *levels, const struct placed *at)
+static int check_all(const struct placed *at)
 {
         int rc = 0;
         for (uint32_t i = 0; rc == 0 && i < at->version->region_count; i++)
-                rc = levels_read_region(levels, at, i, NULL);
+                rc = placed_read_region(at, i, NULL);
         return rc;
 }
 
@@ -249,7 +249,7 @@ static int choose_place(struct levels *levels, bool check, struct placed *at)
                 rc = !version_usable(at->version)
                              ? err_set(BELAY_E_DATA, "version %llu is damaged: %s",
                                        (unsigned long long)at->version->number, at->version->damage)
-                     : check ? check_all(levels, at)
+                     : check ? check_all(at)
                              : 0;
                 if (rc == BELAY_E_DATA && version_usable(at->version))
                         at->level->ops->mark_damaged(at->level, at->version, err_text());
