@@ -92,7 +92,8 @@ struct level_options {
  * goes on from those. */
 int levels_open(struct levels *l, const struct level_options *o);
 /* Waits until levels have what was published, then closes them, and the pool, whatever fails. The
- * first error; BELAY_E_LEVEL: a level lacks the newest version. */
+ * first error; BELAY_E_LEVEL: a level lacks the newest version. Nothing to do if they were not
+ * opened, or that failed. */
 int levels_close(struct levels *l);
 /* By the flusher: neither waits nor allocates. */
 void levels_published(struct levels *l, uint64_t version);

@@ -90,6 +90,9 @@ int levels_close(struct levels *l)
 {
         int first = 0;
         struct err_kept kept = {.code = 0};
+        /* Never opened: descriptor 0 of `events` would be the program's own. */
+        if (!l->pool)
+                return 0;
         /* Those behind read the pool: it goes last. */
         while (l->count > 0) {
                 struct level **level = &l->list[--l->count];

@@ -3,6 +3,7 @@
 #include "test_env.h"
 #include <belay/belay.h>
 #include <errno.h>
+#include <fcntl.h>
 
 static const char *pool_path(const char *name)
 {
@@ -442,6 +443,21 @@ static void test_other_sizes(void)
         CHECK_EQ(belay_close(&b), 0);
 }
 
+/* A context that cannot be opened, since its options are wrong, closes nothing of the program's. */
+static void test_failed_open_closes_nothing(void)
+{
+        struct belay *b = NULL;
+        int input = open("/dev/null", O_RDONLY);
+        CHECK(input >= 0 && dup2(input, 0) == 0);
+        if (input > 0)
+                CHECK_EQ(close(input), 0);
+        CHECK_EQ(setenv("BELAY_VERSIONS", "many", 1), 0);
+        CHECK_EQ(belay_open(NULL, &b), -EINVAL);
+        CHECK(b == NULL);
+        CHECK(fcntl(0, F_GETFD) >= 0);
+        CHECK_EQ(unsetenv("BELAY_VERSIONS"), 0);
+}
+
 int main(void)
 {
         test_env_clean();
@@ -456,5 +472,6 @@ int main(void)
         RUN(test_contexts_are_independent);
         RUN(test_memory_budget);
         RUN(test_other_sizes);
+        RUN(test_failed_open_closes_nothing);
         return 0;
 }
