@@ -47,6 +47,9 @@ int belay_next_version(struct belay *b, uint64_t number)
 int belay_confirm(struct belay *b, uint64_t version)
 {
         int rc = context_check(b);
+        if (rc == 0 && version > max_u64(b->version, engine_newest(b->engine)))
+                rc = err_set(-ENOENT, "belay_confirm: there is no version %llu yet",
+                             (unsigned long long)version);
         if (rc == 0)
                 engine_confirm(b->engine, version);
         return call_end(b, rc);

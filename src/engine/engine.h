@@ -65,6 +65,8 @@ int engine_checkpoint_one(struct engine *e, struct region *r, uint64_t *version)
 void engine_set_number(struct engine *e, uint64_t number);
 /* Every member of the job has the version: the pool keeps it, or a newer one that is confirmed. */
 void engine_confirm(struct engine *e, uint64_t version);
+/* Number of the newest version: published, or being made; 0 if there is none. Any thread. */
+uint64_t engine_newest(struct engine *e);
 /* Regions that are not registered stay in new versions as well, until they are dropped. */
 void engine_carry(struct engine *e, bool carry);
 int engine_drop(struct engine *e, const char *name);

@@ -18,6 +18,16 @@ static bool is_listed(const struct outcome *o, uint64_t version)
         return false;
 }
 
+uint64_t engine_newest(struct engine *e)
+{
+        workers_lock(&e->workers);
+        const struct outcome *o = &e->outcome;
+        uint64_t newest = o->listed_count ? o->listed[o->listed_count - 1] : 0;
+        newest = max_u64(newest, o->last.version);
+        workers_unlock(&e->workers);
+        return newest;
+}
+
 int engine_wait(struct engine *e, uint64_t version, uint64_t timeout_ns)
 {
         int open = engine_whole(e);

@@ -5,8 +5,10 @@
 #include "store/store_int.h"
 #include <errno.h>
 
-static int write_superblock(struct pool *p, const struct superblock *s)
+static int write_superblock(struct pool *p, struct superblock *s)
 {
+        /* One that was confirmed too early would make the superblock invalid (format.md §3). */
+        s->confirmed = min_u64(s->confirmed, s->next_version - 1);
         superblock_encode(s, p->scratch);
         uint32_t at = 1 - p->super_at;
         plat_point("pool.superblock");

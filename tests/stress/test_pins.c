@@ -208,6 +208,31 @@ static void test_confirmed(void)
         CHECK_EQ(belay_close(&b), 0);
 }
 
+/* A version that does not exist cannot be confirmed; and whoever asks the store for it gets a pool
+ * that can be read. */
+static void test_confirmed_too_early(void)
+{
+        char path[512];
+        snprintf(path, sizeof(path), "%s", stress_pool("early"));
+        struct belay *b = open_writer(path, "versions=2");
+        CHECK_EQ(belay_confirm(b, 1), -ENOENT);
+        CHECK_HAS(belay_error(), "no version 1 yet");
+        (void)checkpoint(b);
+        CHECK_EQ(belay_confirm(b, 1), 0);
+        CHECK_EQ(belay_confirm(b, 2), -ENOENT);
+        CHECK_EQ(belay_confirm(b, UINT64_MAX), -ENOENT);
+        (void)checkpoint(b);
+        pool_confirm(b->levels.pool, 1000);
+        (void)checkpoint(b);
+        (void)checkpoint(b);
+        CHECK_EQ(belay_close(&b), 0);
+        b = open_writer(path, "versions=2");
+        CHECK_EQ(belay_confirm(b, 4), 0); /* it is in the pool */
+        CHECK_EQ(belay_restart(b), 1);
+        CHECK_EQ(belay_version(b), 4);
+        CHECK_EQ(belay_close(&b), 0);
+}
+
 static void numbers(const char *options)
 {
         char path[512];
@@ -246,6 +271,7 @@ int main(void)
         RUN(test_limit);
         RUN(test_most_versions);
         RUN(test_confirmed);
+        RUN(test_confirmed_too_early);
         RUN(test_numbers);
         return 0;
 }

@@ -118,6 +118,7 @@ static void use_versions(struct belay *b)
         KEEPS(belay_next_version(b, 2), == 0);
         SHOWS(belay_next_version(b, 0), == -EINVAL, -EINVAL);
         KEEPS(belay_confirm(b, 1), == 0);
+        SHOWS(belay_confirm(b, 1234), == -ENOENT, -ENOENT);
         KEEPS(belay_begin(b), == 0);
         SHOWS(belay_checkpoint(b), == -EBUSY, -EBUSY);
         KEEPS(belay_add(b, "a"), == 0);
