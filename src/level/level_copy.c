@@ -15,8 +15,8 @@
 struct level_copy {
         struct level level;
         struct budget *budget;
-        struct pool_options source; /* the first pool, for reading */
-        char source_path[4096];
+        const struct pool *first;    /* the first pool, of which only the file is used … */
+        struct pool_options source;  /* … by opening it for reading                      */
         struct pool *pool;           /* the copy: the thread's, except while it is read    */
         struct pool *before;         /* the first pool as it was when `taken` was copied … */
         const struct version *taken; /* … and that version in it                           */
@@ -88,7 +88,7 @@ static int take_newest(struct level_copy *c, struct pool *source, struct draft_r
 static int copy_once(struct level_copy *c, struct draft_result *result)
 {
         struct pool *source = NULL;
-        int rc = pool_open(&c->source, &source);
+        int rc = pool_open_beside(c->first, &c->source, &source);
         if (rc == 0)
                 rc = take_newest(c, source, result);
         if (source != c->before)
@@ -346,10 +346,8 @@ int level_copy_open(struct pool *pool, const struct level_options *o, struct lev
         c->facts.name = ops.name;
         pthread_mutex_init(&c->lock, NULL);
         pthread_cond_init(&c->changed, NULL);
-        snprintf(c->source_path, sizeof(c->source_path), "%s", o->pool.path);
+        c->first = pool;
         c->source = o->pool;
-        c->source.path = c->source_path;
-        c->source.readonly = true;
         c->source.probes = NULL;
         c->pins = !o->pool.replace && o->pool.limit_bytes == 0;
         struct pool_options copy = o->pool;

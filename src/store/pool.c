@@ -373,15 +373,30 @@ static int open_at(struct pool *p, const struct place *at)
         return rc;
 }
 
-int pool_open(const struct pool_options *o, struct pool **out)
+static int check_same_file(const struct pool *p, const struct pool *of)
 {
-        struct place at;
-        int rc = place_open(o->path, &at);
+        struct plat_stat a;
+        struct plat_stat b;
+        int rc = plat->fstat(p->media->fd, &a);
+        if (rc == 0)
+                rc = plat->fstat(of->media->fd, &b);
         if (rc)
-                return rc;
+                return err_set(rc, "pool '%s': %s", p->label, code_text(rc));
+        if (a.device == b.device && a.inode == b.inode)
+                return 0;
+        return err_set(-ENOENT,
+                       "pool '%s' was renamed while in use, and another file is under its name now",
+                       p->label);
+}
+
+/* `of`: the pool whose directory `at` is borrowed from, or NULL. */
+static int open_in(const struct pool_options *o, struct place at, const struct pool *of,
+                   struct pool **out)
+{
         struct pool *p = budget_alloc(o->budget, sizeof(*p), "the pool");
         if (!p) {
-                (void)plat->close(at.dir);
+                if (!of)
+                        (void)plat->close(at.dir);
                 return -ENOMEM;
         }
         memcpy(p->path, o->path, strlen(o->path) + 1);
@@ -390,10 +405,13 @@ int pool_open(const struct pool_options *o, struct pool **out)
         p->options.path = p->path;
         p->budget = o->budget;
         p->place = (struct place){at.dir, p->path + (at.name - o->path)};
-        rc = open_at(p, &p->place);
+        int rc = open_at(p, &p->place);
+        if (rc == 0 && of)
+                rc = check_same_file(p, of);
         p->options.probes = NULL;
         if (o->readonly) {
-                (void)plat->close(p->place.dir);
+                if (!of)
+                        (void)plat->close(p->place.dir);
                 p->place.dir = -1;
         }
         if (rc) {
@@ -405,6 +423,21 @@ int pool_open(const struct pool_options *o, struct pool **out)
         }
         *out = p;
         return 0;
+}
+
+int pool_open(const struct pool_options *o, struct pool **out)
+{
+        struct place at;
+        int rc = place_open(o->path, &at);
+        return rc ? rc : open_in(o, at, NULL, out);
+}
+
+int pool_open_beside(const struct pool *of, const struct pool_options *o, struct pool **out)
+{
+        struct pool_options here = *o;
+        here.path = of->path;
+        here.readonly = true;
+        return open_in(&here, of->place, of, out);
 }
 
 int pool_close(struct pool **pool)

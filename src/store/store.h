@@ -70,6 +70,10 @@ struct catalog_ref version_catalog(const struct version *v, uint32_t i);
 /* Opens a pool, or creates it unless readonly. Never changes a file that is not a pool, and refuses
  * one in use by a live process (-EBUSY). Versions that cannot be read are listed as such. */
 int pool_open(const struct pool_options *o, struct pool **out);
+/* The file of a pool that is open for writing, once more and for reading: found in the directory
+ * that was opened with it, wherever the process has gone since, and refused if it is another file
+ * now. o->path is not used. Any thread, while `of` is open. */
+int pool_open_beside(const struct pool *of, const struct pool_options *o, struct pool **out);
 int pool_close(struct pool **p);
 
 /* Ascending by number. */
