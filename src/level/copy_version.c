@@ -166,9 +166,7 @@ int copy_version(const struct copy_request *q, struct draft_result *out)
         struct copying *c = budget_alloc(budget, sizeof(*c), "the copy");
         uint32_t *numbers = budget_alloc(
                 budget, max_u64(q->version->region_count, 1) * sizeof(*numbers), "the copy");
-        int rc = !c || !numbers   ? -ENOMEM
-                 : q->same_number ? pool_number_from(q->to, q->version->number)
-                                  : 0;
+        int rc = c && numbers ? 0 : -ENOMEM;
         if (rc == 0) {
                 c->q = q;
                 rc = draft_begin(q->to, &c->d);
@@ -176,10 +174,10 @@ int copy_version(const struct copy_request *q, struct draft_result *out)
         if (rc == 0) {
                 c->old_is_base = q->before && draft_base(c->d) == q->before->number;
                 draft_set_place(c->d, &q->version->place);
-                rc = draft_number(c->d) == q->version->number || !q->same_number
-                             ? copy_all(c, numbers)
-                             : err_set(-EEXIST, "the copy cannot have version %llu any more",
-                                       (unsigned long long)q->version->number);
+                if (q->same_number)
+                        rc = draft_copy_number(c->d, q->version->number);
+                if (rc == 0)
+                        rc = copy_all(c, numbers);
                 if (rc == 0)
                         rc = draft_publish(&c->d, out);
                 else

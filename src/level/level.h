@@ -123,8 +123,8 @@ bool levels_next(const struct levels *l, struct placed *at);
 /* Reads all blocks of a region to `to` (NULL: only checks them). What is damaged is fetched from
  * other levels that have the version; those blocks are not shared by later versions. */
 int placed_read_region(const struct placed *at, uint32_t region, void *to);
-/* Makes the version in the pool, too, under the next number; *at is that one then. The engine has no
- * draft. Between levels_begin_reading and levels_end_reading. */
-int levels_bring_back(struct levels *l, struct placed *at);
+/* Makes the version in the pool, too, under its own number or the next one; *at is that one then. The
+ * engine has no draft. Between levels_begin_reading and levels_end_reading. */
+int levels_bring_back(struct levels *l, struct placed *at, bool same_number);
 
 #endif

@@ -22,8 +22,7 @@ static int make_anew(struct levels *l)
                 below = at.version->number;
                 if (!version_usable(at.version))
                         continue;
-                rc = pool_number_from(l->pool, at.version->number);
-                rc = rc ? rc : levels_bring_back(l, &at);
+                rc = levels_bring_back(l, &at, true);
                 if (rc == BELAY_E_DATA) {
                         at.level->ops->mark_damaged(at.level, at.version, err_text());
                         rc = 0;
@@ -284,7 +283,7 @@ static struct pool *source_of(struct level *level)
         return level->ops->pool ? level->ops->pool(level) : NULL;
 }
 
-int levels_bring_back(struct levels *l, struct placed *at)
+int levels_bring_back(struct levels *l, struct placed *at, bool same_number)
 {
         static const _Atomic bool never = false;
         struct draft_result result;
@@ -292,6 +291,7 @@ int levels_bring_back(struct levels *l, struct placed *at)
                                  .to = l->pool,
                                  .reader = at->level->reader,
                                  .version = at->version,
+                                 .same_number = same_number,
                                  .stop = &never};
         if (!q.from)
                 return err_set(-EOPNOTSUPP, "the %s cannot give a version back to the pool",

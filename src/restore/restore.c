@@ -266,7 +266,7 @@ static int choose(struct levels *levels, bool check, const struct version **out)
                 below = at.version->number;
                 int rc = choose_place(levels, check, &at);
                 if (rc == 0 && at.level != levels->list[0])
-                        rc = levels_bring_back(levels, &at);
+                        rc = levels_bring_back(levels, &at, false);
                 if (rc == 0)
                         *out = at.version;
                 if (rc != BELAY_E_DATA)

@@ -289,6 +289,20 @@ int draft_set_number(struct draft *d, uint64_t number)
         return 0;
 }
 
+/* The next version of the pool may have a higher number: one that a damaged superblock may have
+ * listed is not used again, except for the version that is meant. */
+int draft_copy_number(struct draft *d, uint64_t number)
+{
+        const struct pool *p = d->p;
+        uint64_t newest = p->version_count ? p->versions[p->version_count - 1]->number : 0;
+        if (number <= newest || number == UINT64_MAX)
+                return err_set(-EEXIST,
+                               "version %llu cannot be copied to pool '%s', which has %llu",
+                               (unsigned long long)number, p->label, (unsigned long long)newest);
+        d->v->number = number;
+        return 0;
+}
+
 uint64_t draft_number(const struct draft *d)
 {
         return d->v->number;

@@ -179,7 +179,7 @@ int listing_add(struct draft *d)
         d->v->time_ns = plat->wall_ns();
         struct superblock s = p->super;
         s.generation++;
-        s.next_version = d->v->number + 1;
+        s.next_version = max_u64(s.next_version, d->v->number + 1);
         s.pool_bytes = p->media->bytes;
         n.keep[n.kept++] = d->v;
         list_kept(p, &n, &s);

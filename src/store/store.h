@@ -261,8 +261,10 @@ void draft_carry(struct draft *d);
 /* … except this one. */
 void draft_leave_out(struct draft *d, const char *name);
 
-/* For versions that are made from those of another pool: where the version comes from, and whether
- * the version before has the block that an entry there describes, by its hash. */
+/* For versions that are made from those of another pool: the number that the version has there,
+ * which must be higher than those of all versions here; where it comes from; and whether the version
+ * before has the block that an entry there describes, by its hash. */
+int draft_copy_number(struct draft *d, uint64_t number);
 void draft_set_place(struct draft *d, const struct job_place *place);
 bool draft_base_has(const struct draft *d, uint32_t region, uint64_t block,
                     const struct leaf_entry *e);

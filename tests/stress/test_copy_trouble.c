@@ -110,8 +110,84 @@ static void test_working_directory(void)
         CHECK_EQ(chdir(home), 0);
 }
 
+/* ---- numbers --------------------------------------------------------------------------------- */
+
+/* Damages the last block of a region of the newest version. */
+static void damage_block(const char *path, const char *region)
+{
+        struct budget budget = {.limit = 64 << 20};
+        struct pool_options o = {
+                .path = path, .readonly = true, .io = IO_PWRITE, .budget = &budget};
+        struct pool *p;
+        struct leaf_entry entries[LEAF_ENTRIES];
+        CHECK_EQ(pool_open(&o, &p), 0);
+        const struct version *v = pool_version(p, pool_version_count(p) - 1);
+        uint32_t i = (uint32_t)version_find(v, region);
+        uint64_t last = region_blocks(&v->regions[i]->desc) - 1;
+        CHECK_EQ(pool_read_leaf(p, v, i, 0, entries), 0);
+        off_t at = (off_t)entries[last].offset + 7;
+        CHECK_EQ(pool_close(&p), 0);
+        int fd = open(path, O_RDWR);
+        uint8_t byte;
+        CHECK_EQ(pread(fd, &byte, 1, at), 1);
+        byte ^= 1;
+        CHECK_EQ(pwrite(fd, &byte, 1, at), 1);
+        CHECK_EQ(close(fd), 0);
+}
+
+/* Damages the superblock that lists the newest version. */
+static void damage_current_superblock(const char *path)
+{
+        uint64_t generation[2];
+        int fd = open(path, O_RDWR);
+        for (int i = 0; i < 2; i++)
+                CHECK_EQ(pread(fd, &generation[i], 8, i * (off_t)SUPER_BYTES + 48), 8);
+        off_t at = generation[1] > generation[0] ? SUPER_BYTES : 0;
+        CHECK_EQ(pwrite(fd, "x", 1, at + 200), 1);
+        CHECK_EQ(close(fd), 0);
+}
+
+/* The pool is lost and the newest version of the copy damaged: the one before comes back, under its
+ * own number, and no number is used again. */
+static void test_older_number(void)
+{
+        struct paths p;
+        prepare(&p, "older");
+        struct belay *b = open_with(&p, "versions=3");
+        for (int i = 0; i < 3; i++)
+                (void)checkpoint_both(b);
+        stress_close(&b);
+        CHECK_EQ(unlink(p.pool), 0);
+        damage_block(p.copy, "a");
+        b = open_with(&p, "versions=3");
+        CHECK_EQ(belay_restart(b), 1);
+        CHECK_EQ(belay_version(b), 2);
+        check_version(p.pool, 2);
+        CHECK_EQ(checkpoint_both(b), 4);
+        stress_close(&b);
+}
+
+/* A crash while the copy lists a version leaves a damaged superblock: the copy gets the version
+ * again. */
+static void test_torn_copy(void)
+{
+        struct paths p;
+        prepare(&p, "torn");
+        struct belay *b = open_with(&p, "");
+        (void)checkpoint_both(b);
+        CHECK_EQ(checkpoint_both(b), 2);
+        stress_close(&b);
+        damage_current_superblock(p.copy);
+        b = open_with(&p, "");
+        await_copy(b, 2);
+        stress_close(&b);
+        check_version(p.copy, 2);
+}
+
 int main(void)
 {
         RUN(test_working_directory);
+        RUN(test_older_number);
+        RUN(test_torn_copy);
         return 0;
 }
