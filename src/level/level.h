@@ -24,6 +24,7 @@ struct level;
 struct level_facts {
         const char *name;
         uint64_t newest;        /* version it has complete; 0: none     */
+        uint64_t next;          /* above all numbers, when it was opened */
         uint64_t taken, failed; /* versions, by this process            */
         uint64_t written_bytes; /* by this process                      */
         uint64_t data_bytes;    /* … of regions                         */

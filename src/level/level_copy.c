@@ -364,6 +364,7 @@ int level_copy_open(struct pool *pool, const struct level_options *o, struct lev
                 pool_info(pool, &first);
                 pool_info(c->pool, &info);
                 c->facts.newest = info.newest;
+                c->facts.next = info.next;
                 c->wanted = first.newest;
                 c->tried = info.newest;
                 rc = plat->thread_start(run, c, &c->thread);

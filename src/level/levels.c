@@ -37,14 +37,13 @@ static int make_anew(struct levels *l)
 /* Numbers go on where any level ends: one that has been lost in the pool is not used again. */
 static int go_on(struct levels *l)
 {
-        uint64_t newest = 0;
-        for (uint32_t i = 1; i < l->count; i++) {
-                const struct level *level = l->list[i];
-                uint32_t count = level->ops->version_count(level);
-                if (count)
-                        newest = max_u64(newest, level->ops->version(level, count - 1)->number);
+        int rc = 0;
+        for (uint32_t i = 1; rc == 0 && i < l->count; i++) {
+                struct level_facts f; /* its versions are those of its thread */
+                l->list[i]->ops->facts(l->list[i], &f);
+                rc = pool_number_from(l->pool, f.next);
         }
-        return newest ? pool_number_from(l->pool, newest + 1) : 0;
+        return rc;
 }
 
 int levels_open(struct levels *l, const struct level_options *o)

@@ -569,6 +569,7 @@ void pool_info(const struct pool *p, struct pool_info *out)
                 .place = p->super.place,
                 .job = p->super.job,
                 .newest = p->version_count ? p->versions[p->version_count - 1]->number : 0,
+                .next = p->super.next_version,
                 .lost = p->other.lost,
                 .lost_listed = p->other.listed,
         };

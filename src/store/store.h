@@ -109,6 +109,7 @@ struct pool_info {
         struct job_place place;
         const char *job; /* "" outside of jobs */
         uint64_t newest; /* version, 0 if there is none */
+        uint64_t next;   /* no version has had this number, or a higher one */
         uint8_t id[16];
         /* State of the two superblocks: "" if valid or not yet written, else what is wrong. */
         const char *superblock[2];

@@ -184,10 +184,34 @@ static void test_torn_copy(void)
         check_version(p.copy, 2);
 }
 
+/* Pool and superblock of the copy are lost: the number that only this superblock listed is not used
+ * again. */
+static void test_lost_number(void)
+{
+        struct paths p;
+        prepare(&p, "number");
+        struct belay *b = open_with(&p, "");
+        (void)checkpoint_both(b);
+        CHECK_EQ(checkpoint_both(b), 2);
+        stress_close(&b);
+        damage_current_superblock(p.copy);
+        CHECK_EQ(unlink(p.pool), 0);
+        b = open_with(&p, "");
+        CHECK_EQ(belay_restart(b), 1);
+        CHECK_EQ(belay_version(b), 1);
+        stress_fill(data, BYTES, 3);
+        CHECK_EQ(belay_checkpoint(b), 0);
+        CHECK_EQ(belay_version(b), 3);
+        await_copy(b, 3);
+        stress_close(&b);
+        check_version(p.copy, 3);
+}
+
 int main(void)
 {
         RUN(test_working_directory);
         RUN(test_older_number);
         RUN(test_torn_copy);
+        RUN(test_lost_number);
         return 0;
 }
