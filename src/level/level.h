@@ -110,8 +110,9 @@ struct placed {
         struct level *level;
         struct version *version;
 };
-/* Between these two calls versions can be read in all levels. Fails if the pool cannot be; another
- * level is then left out, with a word to the log. `placed`: nothing is read only to be checked. */
+/* Between these two calls versions can be read in all levels. Fails if the pool cannot be, or a
+ * level that has a newer version; another level is then left out, with a word to the log. `placed`:
+ * nothing is read only to be checked. */
 int levels_begin_reading(struct levels *l, bool placed);
 void levels_end_reading(struct levels *l);
 /* The newest version below `below` (0: any), in the first level that has it usable; or, if none

@@ -133,6 +133,29 @@ void levels_messages(struct levels *l)
                         log_deliver(l->list[i]->messages);
 }
 
+static uint64_t newest_usable(const struct level *level)
+{
+        for (uint32_t i = level->ops->version_count(level); i > 0; i--)
+                if (version_usable(level->ops->version(level, i - 1)))
+                        return level->ops->version(level, i - 1)->number;
+        return 0;
+}
+
+/* A level that cannot be read, for lack of memory, is left out if the pool has all that it has. Else
+ * a restart would take an older version for the newest one, or say that there is none. */
+static int leave_out(const struct levels *l, struct level *level, int rc)
+{
+        struct level_facts f;
+        level->ops->facts(level, &f);
+        if (f.newest > newest_usable(l->list[0]))
+                return err_wrap(rc,
+                                "the %s has version %llu, which the pool has not, and cannot be "
+                                "read",
+                                level->ops->name, (unsigned long long)f.newest);
+        log_emit(BELAY_LOG_WARN, "the %s cannot be read: %s", level->ops->name, err_text());
+        return 0;
+}
+
 int levels_begin_reading(struct levels *l, bool placed)
 {
         for (uint32_t i = 0; i < l->count; i++) {
@@ -140,11 +163,10 @@ int levels_begin_reading(struct levels *l, bool placed)
                 level->all = l;
                 int rc = level->ops->begin_reading(level, placed);
                 level->readable = rc == 0;
-                if (rc && i == 0)
-                        return rc;
+                if (rc && i > 0)
+                        rc = leave_out(l, level, rc);
                 if (rc)
-                        log_emit(BELAY_LOG_WARN, "the %s cannot be read: %s", level->ops->name,
-                                 err_text());
+                        return rc;
         }
         return 0;
 }

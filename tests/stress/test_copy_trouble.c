@@ -207,11 +207,53 @@ static void test_lost_number(void)
         check_version(p.copy, 3);
 }
 
+/* ---- too little memory ----------------------------------------------------------------------- */
+
+/* The pool is lost, and there is hardly memory for anything: whatever fails says so. Nothing may
+ * look as if there were no version. */
+static void test_little_memory(void)
+{
+        struct paths p;
+        char size[32];
+        struct belay_config *c;
+        bool done = false;
+        int refused = 0;
+        prepare(&p, "memory");
+        struct belay *b = open_with(&p, "");
+        (void)checkpoint_both(b);
+        stress_close(&b);
+        CHECK_EQ(belay_config_new(&c), 0);
+        CHECK_EQ(belay_config_set(c, "pool", p.pool), 0);
+        CHECK_EQ(belay_config_set(c, "copy", p.dir), 0);
+        CHECK_EQ(belay_config_set(c, "policy", "sync"), 0);
+        for (int kib = 12 << 10; kib < 40 << 10 && !done; kib += 100) {
+                (void)unlink(p.pool);
+                snprintf(size, sizeof(size), "%dKiB", kib);
+                CHECK_EQ(belay_config_set(c, "memory", size), 0);
+                int rc = belay_open(c, &b);
+                if (rc == 0) {
+                        rc = belay_attach(b, "a", BELAY_U8, BYTES, data);
+                        if (rc == 0)
+                                rc = belay_restart(b);
+                        done = rc == 1;
+                        if (rc == 0)
+                                check_failed(__FILE__, __LINE__, "with %s there is no version",
+                                             size);
+                        CHECK_EQ(belay_close(&b), 0);
+                }
+                refused += rc < 0;
+        }
+        CHECK(done && refused > 0);
+        check_version(p.pool, 1);
+        belay_config_delete(&c);
+}
+
 int main(void)
 {
         RUN(test_working_directory);
         RUN(test_older_number);
         RUN(test_torn_copy);
         RUN(test_lost_number);
+        RUN(test_little_memory);
         return 0;
 }
