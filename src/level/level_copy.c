@@ -33,6 +33,10 @@ struct level_copy {
         struct level_facts facts;
 };
 
+/* In the list of a pool there is room for what the copy pins, besides the last versions and the
+ * confirmed one; and for the pin of somebody else. */
+#define MOST_VERSIONS (MAX_VERSIONS - 4)
+
 static struct level_copy *of(const struct level *l)
 {
         return (struct level_copy *)(uintptr_t)l;
@@ -57,13 +61,14 @@ static int take_newest(struct level_copy *c, struct pool *source, struct draft_r
                         v = pool_version(source, i - 1);
         if (!v || v->number <= mine.newest)
                 return 1;
-        /* So that it can be copied however fast others follow. Not where that would take space that
-         * the program does not have. */
-        if (c->pins && pool_pin(source, v->number))
-                return -ESTALE;
+        /* So that it can be copied however fast others follow. Where it cannot be pinned (a file
+         * system without locks, a number that is too high) it is copied without. */
+        int rc = c->pins ? pool_pin(source, v->number) : 0;
+        if (rc == -ESTALE)
+                return rc;
         struct reader_needs needs = {.largest = v->data_bytes};
         struct reader *reader;
-        int rc = reader_new(source, &needs, &reader);
+        rc = reader_new(source, &needs, &reader);
         if (rc)
                 return rc;
         /* What lies where it lay is the same only while that version was listed. */
@@ -349,7 +354,8 @@ int level_copy_open(struct pool *pool, const struct level_options *o, struct lev
         c->first = pool;
         c->source = o->pool;
         c->source.probes = NULL;
-        c->pins = !o->pool.replace && o->pool.limit_bytes == 0;
+        /* A checkpoint must not fail for lack of space, or of room in the list. */
+        c->pins = !o->pool.replace && o->pool.limit_bytes == 0 && o->pool.versions <= MOST_VERSIONS;
         struct pool_options copy = o->pool;
         copy.path = path;
         copy.replace = false;

@@ -4,6 +4,8 @@
 #include "stress.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -248,6 +250,60 @@ static void test_little_memory(void)
         belay_config_delete(&c);
 }
 
+/* ---- pins ------------------------------------------------------------------------------------ */
+
+/* A version whose number is too high for a pin. */
+static void test_high_number(void)
+{
+        struct paths p;
+        prepare(&p, "high");
+        struct belay *b = open_with(&p, "");
+        (void)checkpoint_both(b);
+        for (int i = 0; i < 3; i++) {
+                CHECK_EQ(belay_next_version(b, (UINT64_C(1) << 62) + (uint64_t)i), 0);
+                uint64_t version = (UINT64_C(1) << 62) + (uint64_t)i;
+                stress_fill(data, BYTES, version);
+                CHECK_EQ(belay_checkpoint(b), 0);
+                CHECK_EQ(belay_version(b), version);
+                await_copy(b, version);
+                check_version(p.copy, version);
+        }
+        stress_close(&b);
+}
+
+static atomic_bool held_up;
+static pthread_t program;
+
+/* The thread of the copy stops before the barrier of a version. */
+static void hold_up(const char *name)
+{
+        if (strcmp(name, "pool.barrier_data") != 0 || pthread_equal(pthread_self(), program))
+                return;
+        while (atomic_load(&held_up))
+                nanosleep(&(struct timespec){0, 1000000}, NULL);
+}
+
+/* As many versions as there may be, and a copy that holds on to old ones. */
+static void test_full_list(void)
+{
+        struct paths p;
+        prepare(&p, "full");
+        program = pthread_self();
+        plat_point_hook = hold_up;
+        struct belay *b = open_with(&p, "versions=63");
+        (void)checkpoint_both(b);
+        atomic_store(&held_up, true);
+        for (int i = 0; i < 80; i++) {
+                data[i]++;
+                if (belay_checkpoint(b))
+                        check_failed(__FILE__, __LINE__, "%d: %s", i, belay_error());
+        }
+        atomic_store(&held_up, false);
+        await_copy(b, belay_version(b));
+        stress_close(&b);
+        plat_point_hook = NULL;
+}
+
 int main(void)
 {
         RUN(test_working_directory);
@@ -255,5 +311,7 @@ int main(void)
         RUN(test_torn_copy);
         RUN(test_lost_number);
         RUN(test_little_memory);
+        RUN(test_high_number);
+        RUN(test_full_list);
         return 0;
 }
