@@ -102,6 +102,15 @@ const char *pin_blame(struct pool *p, char *text, size_t bytes)
         return text;
 }
 
+/* Not left to the end of the descriptor: a child that was forked before the first pin has a copy of
+ * it, and would keep the locks. */
+void pin_let_all_go(struct pool *p)
+{
+        while (p->pin_count > 0)
+                (void)plat->lock_byte(p->media->fd, PIN_BASE + p->pins[--p->pin_count].version,
+                                      PLAT_UNLOCK);
+}
+
 void pool_unpin(struct pool *p, uint64_t version)
 {
         struct pin *pin = find(p, version);

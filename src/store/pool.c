@@ -451,6 +451,7 @@ int pool_close(struct pool **pool)
          * was not replaced; if this fails too, it may. */
         if ((p->limbo || p->doubtful) && !p->media->lost)
                 (void)pool_settle(p);
+        pin_let_all_go(p);
         if (p->media)
                 plat_forget_descriptors(p->media->fd, p->media->io_fd);
         if (p->place.dir >= 0) {

@@ -124,6 +124,31 @@ static void test_handles(void)
         CHECK_EQ(belay_close(&b), 0);
 }
 
+/* A child that was forked before the first pin has the file, too: it keeps nothing. */
+static void test_child(void)
+{
+        char path[512];
+        struct budget budget = {.limit = 64 << 20};
+        snprintf(path, sizeof(path), "%s", stress_pool("child"));
+        struct belay *b = open_writer(path, "versions=1");
+        (void)checkpoint(b);
+        struct pool *p = open_reader(path, &budget);
+        int pid = fork();
+        if (pid == 0) {
+                (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+                for (;;)
+                        pause();
+        }
+        CHECK_EQ(pool_pin(p, 1), 0);
+        (void)checkpoint(b);
+        CHECK(lists(b, 1));
+        CHECK_EQ(pool_close(&p), 0);
+        (void)checkpoint(b);
+        CHECK(!lists(b, 1));
+        end_reader(pid);
+        CHECK_EQ(belay_close(&b), 0);
+}
+
 /* Pins one version after the other until nothing fits any more. */
 static void test_limit(void)
 {
@@ -268,6 +293,7 @@ int main(void)
 {
         RUN(test_pinned);
         RUN(test_handles);
+        RUN(test_child);
         RUN(test_limit);
         RUN(test_most_versions);
         RUN(test_confirmed);
