@@ -307,7 +307,8 @@ static int copy_path(const char *dir, const char *pool, char *path, size_t bytes
 }
 
 /* Both pools hold versions of the same data, which their common id says. A pool that is new, since
- * the old one was lost, becomes the one that the copy is of. */
+ * the old one was lost, becomes the one that the copy is of; also one that was just being made from
+ * the copy when the machine stopped, and has a superblock that lists nothing. */
 static int agree(struct pool *pool, struct level_copy *c, const char *path)
 {
         struct pool_info first;
@@ -318,11 +319,11 @@ static int agree(struct pool *pool, struct level_copy *c, const char *path)
                 return 0;
         if (copy.newest == 0)
                 return pool_take_id(c->pool, first.id);
-        if (first.newest == 0 && first.lost == 0)
+        if (first.newest == 0 && !first.lost_listed)
                 return pool_take_id(pool, copy.id);
         return err_set(-EEXIST,
                        "option copy: '%s' has versions of another pool than '%s'; name another "
-                       "directory, or remove it",
+                       "directory, or move that file away",
                        path, first.path);
 }
 

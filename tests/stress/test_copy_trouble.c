@@ -209,6 +209,36 @@ static void test_lost_number(void)
         check_version(p.copy, 3);
 }
 
+/* ---- made anew ------------------------------------------------------------------------------- */
+
+/* The machine stopped while a lost pool was made anew: its file is there, and a superblock that was
+ * not written to its end. */
+static void test_half_anew(void)
+{
+        struct paths p;
+        prepare(&p, "half");
+        struct belay *b = open_with(&p, "");
+        CHECK_EQ(checkpoint_both(b), 1);
+        stress_close(&b);
+        CHECK_EQ(unlink(p.pool), 0);
+        b = stress_open(p.pool, "policy=sync");
+        stress_close(&b);
+        int fd = open(p.pool, O_RDWR);
+        CHECK_EQ(pwrite(fd, "BLYSUPER\2\0\0\0\0\20\0\0abcd", 20, SUPER_BYTES), 20);
+        CHECK_EQ(close(fd), 0);
+        b = open_with(&p, "");
+        CHECK_EQ(belay_restart(b), 1);
+        CHECK_EQ(belay_version(b), 1);
+        uint8_t *expected = malloc(BYTES);
+        stress_fill(expected, BYTES, 1);
+        CHECK_MEM(data, expected, BYTES);
+        free(expected);
+        (void)checkpoint_both(b);
+        check_version(p.pool, 2);
+        check_version(p.copy, 2);
+        stress_close(&b);
+}
+
 /* ---- too little memory ----------------------------------------------------------------------- */
 
 /* The pool is lost, and there is hardly memory for anything: whatever fails says so. Nothing may
@@ -310,6 +340,7 @@ int main(void)
         RUN(test_older_number);
         RUN(test_torn_copy);
         RUN(test_lost_number);
+        RUN(test_half_anew);
         RUN(test_little_memory);
         RUN(test_high_number);
         RUN(test_full_list);
