@@ -205,8 +205,9 @@ int belay_checkpoint(struct belay *b);
  * or has existed. One thread at a time. */
 int belay_next_version(struct belay *b, uint64_t number);
 /* The other processes have this version, too: besides the last ones (option `versions`) it stays in
- * the pool until a newer one is confirmed. Stored with the next version. -ENOENT if no version of
- * this number was made yet. One thread at a time. */
+ * the pool until a newer one is confirmed; in the second pool (option `copy`) the newest that it has
+ * of those up to this one. Stored with the next version. -ENOENT if no version of this number was
+ * made yet. One thread at a time. */
 int belay_confirm(struct belay *b, uint64_t version);
 
 /* A checkpoint in pieces, for programs whose regions become final at different times. belay_add

@@ -55,7 +55,10 @@ static int take_newest(struct level_copy *c, struct pool *source, struct draft_r
 {
         const struct version *v = NULL;
         struct pool_info mine;
+        struct pool_info theirs;
         pool_info(c->pool, &mine);
+        pool_info(source, &theirs);
+        pool_confirm(c->pool, theirs.confirmed);
         for (uint32_t i = pool_version_count(source); i > 0 && !v; i--)
                 if (version_usable(pool_version(source, i - 1)))
                         v = pool_version(source, i - 1);

@@ -314,9 +314,12 @@ int levels_bring_back(struct levels *l, struct placed *at, bool same_number)
                                  .version = at->version,
                                  .same_number = same_number,
                                  .stop = &never};
+        struct pool_info info = {.confirmed = 0};
         if (!q.from)
                 return err_set(-EOPNOTSUPP, "the %s cannot give a version back to the pool",
                                at->level->ops->name);
+        pool_info(q.from, &info);
+        pool_confirm(l->pool, info.confirmed);
         int rc = copy_version(&q, &result);
         if (rc)
                 return err_wrap(rc, "version %llu cannot be brought back from the %s",

@@ -239,6 +239,34 @@ static void test_half_anew(void)
         stress_close(&b);
 }
 
+/* The confirmed version stays in the copy, too, and can be restored when the pool is lost. */
+static void test_confirmed(void)
+{
+        struct paths p;
+        prepare(&p, "confirmed");
+        struct belay *b = open_with(&p, "versions=1");
+        (void)checkpoint_both(b);
+        CHECK_EQ(checkpoint_both(b), 2);
+        CHECK_EQ(belay_confirm(b, 2), 0);
+        for (int i = 0; i < 3; i++)
+                (void)checkpoint_both(b);
+        check_version(p.copy, 2);
+        stress_close(&b);
+        for (int round = 0; round < 2; round++) {
+                CHECK_EQ(unlink(p.pool), 0);
+                b = open_with(&p, "versions=1");
+                CHECK_EQ(belay_restart_version(b, 2, 0), 1);
+                uint8_t *expected = malloc(BYTES);
+                stress_fill(expected, BYTES, 2);
+                CHECK_MEM(data, expected, BYTES);
+                free(expected);
+                (void)checkpoint_both(b);
+                (void)checkpoint_both(b);
+                check_version(p.copy, 2);
+                stress_close(&b);
+        }
+}
+
 /* ---- too little memory ----------------------------------------------------------------------- */
 
 /* The pool is lost, and there is hardly memory for anything: whatever fails says so. Nothing may
@@ -341,6 +369,7 @@ int main(void)
         RUN(test_torn_copy);
         RUN(test_lost_number);
         RUN(test_half_anew);
+        RUN(test_confirmed);
         RUN(test_little_memory);
         RUN(test_high_number);
         RUN(test_full_list);
