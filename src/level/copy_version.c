@@ -139,6 +139,21 @@ static int copy_region(struct copying *c, uint32_t region)
         return rc;
 }
 
+/* What has no checksum is its content, and what looks damaged is so, only if the version was still
+ * listed after it was read. */
+static int check_listed(const struct copying *c, int rc)
+{
+        struct err_kept kept;
+        err_keep(&kept);
+        int listed = pool_lists(c->q->from, c->q->version);
+        if (listed == 0)
+                return err_set(-ESTALE, "version %llu left the pool while it was copied",
+                               (unsigned long long)c->q->version->number);
+        if (rc)
+                return err_give_back(&kept);
+        return listed < 0 ? listed : 0;
+}
+
 static int copy_all(struct copying *c, uint32_t *numbers)
 {
         const struct version *v = c->q->version;
@@ -150,14 +165,7 @@ static int copy_all(struct copying *c, uint32_t *numbers)
                 if (c->number != UINT32_MAX)
                         rc = copy_region(c, i);
         }
-        if (rc)
-                return rc;
-        /* What has no checksum is its content only if it was still listed after it was read. */
-        rc = pool_lists(c->q->from, v);
-        return rc < 0 ? rc
-               : rc   ? 0
-                      : err_set(-ESTALE, "version %llu left the pool while it was copied",
-                                (unsigned long long)v->number);
+        return rc && rc != BELAY_E_DATA ? rc : check_listed(c, rc);
 }
 
 int copy_version(const struct copy_request *q, struct draft_result *out)

@@ -341,6 +341,44 @@ static void hold_up(const char *name)
                 nanosleep(&(struct timespec){0, 1000000}, NULL);
 }
 
+static struct plat_calls table;
+static atomic_bool waiting;
+
+/* The thread of the copy stops before it reads blocks. */
+static int64_t held_up_pread(int fd, void *buf, size_t bytes, uint64_t offset)
+{
+        if (bytes >= BYTES / 4 && !pthread_equal(pthread_self(), program)) {
+                atomic_store(&waiting, true);
+                while (atomic_load(&held_up))
+                        nanosleep(&(struct timespec){0, 1000000}, NULL);
+        }
+        return plat_system.pread(fd, buf, bytes, offset);
+}
+
+/* Without pins the version may go while it is copied, and others be written in its place: that is
+ * no damage, and the newest one is copied. */
+static void test_gone(void)
+{
+        struct paths p;
+        prepare(&p, "gone");
+        program = pthread_self();
+        table = plat_system;
+        table.pread = held_up_pread;
+        plat = &table;
+        atomic_store(&held_up, true);
+        struct belay *b = open_with(&p, "limit=1GiB versions=1 media=file io=pwrite direct=off");
+        for (int i = 0; i < 8; i++) {
+                (void)checkpoint(b);
+                while (!atomic_load(&waiting))
+                        nanosleep(&(struct timespec){0, 1000000}, NULL);
+        }
+        atomic_store(&held_up, false);
+        await_copy(b, 8); /* no copy has failed */
+        stress_close(&b);
+        check_version(p.copy, 8);
+        plat = &plat_system;
+}
+
 /* As many versions as there may be, and a copy that holds on to old ones. */
 static void test_full_list(void)
 {
@@ -372,6 +410,7 @@ int main(void)
         RUN(test_confirmed);
         RUN(test_little_memory);
         RUN(test_high_number);
+        RUN(test_gone);
         RUN(test_full_list);
         return 0;
 }
