@@ -505,12 +505,13 @@ int pool_avoid_block(struct pool *p, const struct version *v, uint32_t region, u
 {
         const struct stored_region *r = v->regions[region];
         uint64_t offset = r->leaves[block / LEAF_ENTRIES]->entries[block % LEAF_ENTRIES].offset;
-        if (!p->avoided) {
+        if (p->avoided_slots < p->space.slots) { /* the pool has grown, or there is none yet */
                 uint64_t words = div_up(p->space.slots, 64);
-                p->avoided = budget_alloc(p->budget, words * sizeof(*p->avoided),
-                                          "the list of damaged blocks");
-                if (!p->avoided)
+                uint64_t *more = budget_resize(p->budget, p->avoided, words * sizeof(*more),
+                                               "the list of damaged blocks");
+                if (!more)
                         return -ENOMEM;
+                p->avoided = more;
                 p->avoided_slots = p->space.slots;
         }
         uint64_t end = div_up(offset + block_length(&r->desc, block), SLOT_BYTES);

@@ -149,6 +149,30 @@ static void damage_current_superblock(const char *path)
         CHECK_EQ(close(fd), 0);
 }
 
+/* Damage is found twice by one context, and the pool has grown in between: neither block is shared
+ * by the next version. */
+static void test_damage_in_growth(void)
+{
+        static uint8_t large[4 << 20];
+        struct paths p;
+        prepare(&p, "growth");
+        struct belay *b = open_with(&p, "media=file");
+        (void)checkpoint_both(b);
+        damage_block(p.pool, "a");
+        CHECK_EQ(belay_restart(b), 1);
+        CHECK_EQ(belay_attach(b, "large", BELAY_U8, sizeof(large), large), 0);
+        stress_fill(large, sizeof(large), 77);
+        CHECK_EQ(checkpoint_both(b), 2);
+        damage_block(p.pool, "a");
+        damage_block(p.pool, "large");
+        CHECK_EQ(belay_restart(b), 1);
+        CHECK_EQ(belay_checkpoint(b), 0);
+        await_copy(b, 3);
+        stress_compare(p.pool, 3, "a", data, BYTES);
+        stress_compare(p.pool, 3, "large", large, sizeof(large));
+        stress_close(&b);
+}
+
 /* The pool is lost and the newest version of the copy damaged: the one before comes back, under its
  * own number, and no number is used again. */
 static void test_older_number(void)
@@ -403,6 +427,7 @@ static void test_full_list(void)
 int main(void)
 {
         RUN(test_working_directory);
+        RUN(test_damage_in_growth);
         RUN(test_older_number);
         RUN(test_torn_copy);
         RUN(test_lost_number);
