@@ -49,18 +49,17 @@ int belay_listener_fd(const struct belay_listener *l)
         return l ? l->fd : -1;
 }
 
-/* 1 with a message; what others send, or users who may not, is passed over. */
+enum received { NOTHING, MESSAGE, NOISE };
+
+/* What others send, or users who may not, is noise. */
 static int receive(struct belay_listener *l, struct event_message *m, struct plat_peer *from)
 {
-        for (;;) {
-                int64_t n = plat->port_receive(l->fd, m, sizeof(*m), from);
-                if (n == -EAGAIN)
-                        return 0;
-                if (n < 0 && n != -EPERM)
-                        return err_set((int)n, "the port cannot be read: %s", code_text((int)n));
-                if (n == sizeof(*m) && m->magic == EVENT_MAGIC)
-                        return 1;
-        }
+        int64_t n = plat->port_receive(l->fd, m, sizeof(*m), from);
+        if (n == -EAGAIN)
+                return NOTHING;
+        if (n < 0 && n != -EPERM)
+                return err_set((int)n, "the port cannot be read: %s", code_text((int)n));
+        return n == sizeof(*m) && m->magic == EVENT_MAGIC ? MESSAGE : NOISE;
 }
 
 static int next(struct belay_listener *l, uint64_t timeout_ms, struct belay_event *out)
@@ -74,12 +73,15 @@ static int next(struct belay_listener *l, uint64_t timeout_ms, struct belay_even
                 int rc = receive(l, &m, &from);
                 if (rc < 0)
                         return rc;
-                if (rc > 0)
+                if (rc == MESSAGE)
                         break;
+                /* Also after noise: who sends it without an end must not keep the caller here. */
                 uint64_t now = plat->now_ns();
                 bool forever = timeout_ms == BELAY_FOREVER;
                 if (!forever && now >= until_ns)
                         return 0;
+                if (rc == NOISE)
+                        continue;
                 rc = plat->port_wait(l->fd, forever ? 60000 : (until_ns - now) / 1000000 + 1);
                 if (rc < 0)
                         return err_set(rc, "the port cannot be waited for: %s", code_text(rc));

@@ -87,6 +87,35 @@ static void test_noise(void)
         belay_listener_close(&l);
 }
 
+static struct plat_calls noisy;
+static unsigned heard;
+
+/* Another user's, and there is always one more. */
+static int64_t always_noise(int fd, void *buf, size_t bytes, struct plat_peer *from)
+{
+        (void)fd;
+        (void)buf;
+        (void)bytes;
+        *from = (struct plat_peer){.bytes = 0};
+        if (++heard == 10000000)
+                check_failed(__FILE__, __LINE__, "the time is over long since");
+        return heard % 2 ? -EPERM : 5;
+}
+
+/* Noise without an end does not keep a listener beyond its time. */
+static void test_noise_without_end(void)
+{
+        struct belay_listener *l = listen_here();
+        struct belay_event e = {.size = sizeof(e)};
+        noisy = plat_system;
+        noisy.port_receive = always_noise;
+        plat = &noisy;
+        CHECK_EQ(belay_listener_next(l, 20, &e), 0);
+        CHECK_EQ(belay_listener_next(l, 0, &e), 0);
+        plat = &plat_system;
+        belay_listener_close(&l);
+}
+
 /* Nobody is there; somebody is, and never reads. */
 static void test_not_heard(void)
 {
@@ -110,6 +139,7 @@ int main(void)
         snprintf(port, sizeof(port), "belay-test-events-%d", (int)getpid());
         RUN(test_told);
         RUN(test_noise);
+        RUN(test_noise_without_end);
         RUN(test_not_heard);
         return 0;
 }
