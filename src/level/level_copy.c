@@ -44,6 +44,15 @@ static struct level_copy *of(const struct level *l)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
+/* Of those that the copy lists, the newest that it has complete. */
+static uint64_t newest_complete(const struct pool *p)
+{
+        for (uint32_t i = pool_version_count(p); i > 0; i--)
+                if (version_usable(pool_version(p, i - 1)))
+                        return pool_version(p, i - 1)->number;
+        return 0;
+}
+
 static void forget_before(struct level_copy *c)
 {
         (void)pool_close(&c->before);
@@ -62,8 +71,11 @@ static int take_newest(struct level_copy *c, struct pool *source, struct draft_r
         for (uint32_t i = pool_version_count(source); i > 0 && !v; i--)
                 if (version_usable(pool_version(source, i - 1)))
                         v = pool_version(source, i - 1);
-        if (!v || v->number <= mine.newest)
+        if (!v || v->number <= newest_complete(c->pool))
                 return 1;
+        if (v->number <= mine.newest)
+                return err_set(-EEXIST,
+                               "it has that version, and damaged; the next one can be copied");
         /* So that it can be copied however fast others follow. Where it cannot be pinned (a file
          * system without locks, a number that is too high) it is copied without. */
         int rc = c->pins ? pool_pin(source, v->number) : 0;
@@ -104,8 +116,11 @@ static int copy_once(struct level_copy *c, struct draft_result *result)
         return rc;
 }
 
+/* The lock is held. The first of several failures is said in the log: a program may run for days
+ * before it closes the context. */
 static void note(struct level_copy *c, int rc, const struct draft_result *result)
 {
+        struct pool_info info;
         if (rc == 0) {
                 c->facts.newest = result->version;
                 c->facts.taken++;
@@ -113,8 +128,13 @@ static void note(struct level_copy *c, int rc, const struct draft_result *result
                 c->facts.data_bytes += result->data_bytes;
                 c->facts.text[0] = '\0';
         } else if (rc < 0 && rc != -ECANCELED) {
+                bool again = c->facts.text[0] != '\0';
                 c->facts.failed++;
                 printable(err_text(), c->facts.text, sizeof(c->facts.text));
+                pool_info(c->pool, &info);
+                if (!again)
+                        log_emit(BELAY_LOG_WARN, "the copy '%s' does not get version %llu: %s",
+                                 info.path, (unsigned long long)c->wanted, c->facts.text);
         }
 }
 
@@ -241,7 +261,9 @@ static int await_newest(struct level_copy *c)
         pthread_mutex_unlock(&c->lock);
         if (f.newest >= wanted)
                 return 0;
-        int rc = err_set(BELAY_E_LEVEL, "the copy of the pool lacks version %llu: %s",
+        struct pool_info info;
+        pool_info(c->pool, &info);
+        int rc = err_set(BELAY_E_LEVEL, "the copy '%s' lacks version %llu: %s", info.path,
                          (unsigned long long)wanted,
                          f.text[0] ? f.text : "it is not intact in the pool");
         log_emit(BELAY_LOG_WARN, "%s", err_text());
@@ -373,10 +395,10 @@ int level_copy_open(struct pool *pool, const struct level_options *o, struct lev
                 struct pool_info info;
                 pool_info(pool, &first);
                 pool_info(c->pool, &info);
-                c->facts.newest = info.newest;
+                c->facts.newest = newest_complete(c->pool);
                 c->facts.next = info.next;
                 c->wanted = first.newest;
-                c->tried = info.newest;
+                c->tried = c->facts.newest;
                 rc = plat->thread_start(run, c, &c->thread);
                 c->running = rc == 0;
                 if (rc)

@@ -137,6 +137,21 @@ static void damage_block(const char *path, const char *region)
         CHECK_EQ(close(fd), 0);
 }
 
+/* Damages the manifest of the newest version. */
+static void damage_manifest(const char *path)
+{
+        struct budget budget = {.limit = 64 << 20};
+        struct pool_options o = {
+                .path = path, .readonly = true, .io = IO_PWRITE, .budget = &budget};
+        struct pool *p;
+        CHECK_EQ(pool_open(&o, &p), 0);
+        off_t at = (off_t)pool_version(p, pool_version_count(p) - 1)->manifest.offset;
+        CHECK_EQ(pool_close(&p), 0);
+        int fd = open(path, O_RDWR);
+        CHECK_EQ(pwrite(fd, "xxxx", 4, at + 60), 4);
+        CHECK_EQ(close(fd), 0);
+}
+
 /* Damages the superblock that lists the newest version. */
 static void damage_current_superblock(const char *path)
 {
@@ -291,6 +306,72 @@ static void test_confirmed(void)
         }
 }
 
+/* ---- what is said ---------------------------------------------------------------------------- */
+
+static char said[4096];
+
+static void on_message(void *arg, enum belay_log_level level, const char *text)
+{
+        (void)arg;
+        if (level <= BELAY_LOG_WARN)
+                snprintf(said + strlen(said), sizeof(said) - strlen(said), "%s\n", text);
+}
+
+static uint64_t failures(struct belay *b)
+{
+        struct belay_stats s = {.size = sizeof(s)};
+        CHECK_EQ(belay_stats(b, &s), 0);
+        return s.copy_failed;
+}
+
+/* A copy that has no room any more: the log hears of it at once, and once. */
+static void test_failure_said(void)
+{
+        struct paths p;
+        prepare(&p, "said");
+        belay_log_sink(on_message, NULL, BELAY_LOG_WARN);
+        struct belay *b = open_with(&p, "limit=448KiB versions=1 replace=yes");
+        (void)checkpoint_both(b);
+        CHECK_STR(said, "");
+        for (uint64_t i = 1; i <= 3; i++) {
+                (void)checkpoint(b);
+                for (int k = 0; failures(b) < i && k < 30000; k++)
+                        nanosleep(&(struct timespec){0, 1000000}, NULL);
+                CHECK_EQ(failures(b), i);
+        }
+        CHECK_HAS(said, p.copy);
+        CHECK_HAS(said, "version 2");
+        CHECK(!strstr(said, "version 3"));
+        CHECK_EQ(belay_close(&b), BELAY_E_LEVEL);
+        CHECK_HAS(belay_error(), p.copy);
+        belay_log_sink(NULL, NULL, BELAY_LOG_WARN);
+}
+
+/* A version that the copy has, but damaged, is not one that it has. */
+static void test_damaged_copy(void)
+{
+        struct paths p;
+        prepare(&p, "damaged");
+        struct belay *b = open_with(&p, "");
+        (void)checkpoint_both(b);
+        CHECK_EQ(checkpoint_both(b), 2);
+        stress_close(&b);
+        damage_manifest(p.copy);
+        b = open_with(&p, "");
+        struct belay_stats s = {.size = sizeof(s)};
+        CHECK_EQ(belay_stats(b, &s), 0);
+        CHECK_EQ(s.copy_version, 1);
+        CHECK_EQ(belay_close(&b), BELAY_E_LEVEL);
+        CHECK_HAS(belay_error(), "lacks version 2");
+        CHECK_HAS(belay_error(), "damaged");
+        b = open_with(&p, "");
+        CHECK_EQ(belay_restart(b), 1);
+        CHECK_EQ(belay_version(b), 2);
+        CHECK_EQ(checkpoint(b), 3);
+        CHECK_EQ(belay_close(&b), 0);
+        check_version(p.copy, 3);
+}
+
 /* ---- too little memory ----------------------------------------------------------------------- */
 
 /* The pool is lost, and there is hardly memory for anything: whatever fails says so. Nothing may
@@ -433,6 +514,8 @@ int main(void)
         RUN(test_lost_number);
         RUN(test_half_anew);
         RUN(test_confirmed);
+        RUN(test_failure_said);
+        RUN(test_damaged_copy);
         RUN(test_little_memory);
         RUN(test_high_number);
         RUN(test_gone);
