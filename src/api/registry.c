@@ -248,24 +248,42 @@ void *belay_ptr(struct belay *b, const char *name)
         return r ? r->ptr : NULL;
 }
 
-/* The region in the newest usable version. */
+/* The newest usable version, wherever it is: what a restart takes first. NULL if there is none. */
+static const struct version *newest_usable(struct belay *b)
+{
+        struct placed at;
+        for (uint64_t below = 0; levels_newest(&b->levels, below, &at);) {
+                if (version_usable(at.version))
+                        return at.version;
+                below = at.version->number;
+        }
+        return NULL;
+}
+
+/* What was found is not needed any more. */
+static void end_stored(struct belay *b)
+{
+        levels_end_reading(&b->levels);
+        engine_resume(b->engine);
+}
+
+/* The region in that version. It stays as it is until end_stored, if this succeeds. */
 static int find_stored(struct belay *b, const char *name, const struct region_desc **out)
 {
         int rc = check_name(b, name);
         if (rc)
                 return rc;
-        engine_idle(b->engine);
-        engine_resume(b->engine); /* it does not change the list of versions */
-        for (uint32_t i = pool_version_count(b->levels.pool); i > 0; i--) {
-                const struct version *v = pool_version(b->levels.pool, i - 1);
-                if (!version_usable(v))
-                        continue;
-                int64_t at = version_find(v, name);
-                if (at < 0)
-                        break;
+        engine_idle(b->engine); /* also what it does between checkpoints: that may begin a draft */
+        rc = levels_begin_reading(&b->levels, true);
+        const struct version *v = rc ? NULL : newest_usable(b);
+        int64_t at = v ? version_find(v, name) : -1;
+        if (at >= 0) {
                 *out = &v->regions[at]->desc;
                 return 0;
         }
+        end_stored(b);
+        if (rc)
+                return rc;
         char shown[64];
         return err_set(-ENOENT, "the newest version has no region '%s'",
                        printable(name, shown, sizeof(shown)));
@@ -287,6 +305,7 @@ static int stored(struct belay *b, const char *name, struct belay_desc *out)
         memcpy(mine.dims, d->dims, sizeof(mine.dims));
         memcpy(mine.global_dims, d->global_dims, sizeof(mine.global_dims));
         memcpy(mine.global_start, d->box.start, sizeof(mine.global_start));
+        end_stored(b);
         return sized_give(out, &mine, sizeof(mine), "belay_stored");
 }
 
@@ -300,7 +319,9 @@ static int stored_boxes(struct belay *b, const char *name, struct belay_box *out
                 return rc;
         for (uint32_t i = 0; i < min_u64(room, d->box_count); i++)
                 memcpy(&out[i], region_box(d, i), sizeof(out[i]));
-        return (int)d->box_count;
+        int count = (int)d->box_count;
+        end_stored(b);
+        return count;
 }
 
 int belay_stored(struct belay *b, const char *name, struct belay_desc *out)

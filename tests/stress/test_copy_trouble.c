@@ -306,6 +306,31 @@ static void test_confirmed(void)
         }
 }
 
+/* Only the copy has the newest version intact: its regions are described, and fit. */
+static void test_stored(void)
+{
+        static uint8_t small[1000];
+        static uint8_t large[2000];
+        struct paths p;
+        struct belay_desc d = {.size = sizeof(d)};
+        prepare(&p, "stored");
+        struct belay *b = open_with(&p, "");
+        CHECK_EQ(belay_attach(b, "z", BELAY_U8, sizeof(small), small), 0);
+        (void)checkpoint_both(b);
+        CHECK_EQ(belay_move(b, "z", sizeof(large), large), 0);
+        (void)checkpoint_both(b);
+        stress_close(&b);
+        damage_manifest(p.pool);
+        b = open_with(&p, "");
+        CHECK_EQ(belay_stored(b, "z", &d), 0);
+        CHECK_EQ(d.dims[0], sizeof(large));
+        CHECK_EQ(belay_stored(b, "nobody", &d), -ENOENT);
+        CHECK_EQ(belay_attach(b, "z", BELAY_U8, d.dims[0], large), 0);
+        CHECK_EQ(belay_restart(b), 1);
+        CHECK_EQ(belay_version(b), 2);
+        stress_close(&b);
+}
+
 /* ---- what is said ---------------------------------------------------------------------------- */
 
 static char said[4096];
@@ -514,6 +539,7 @@ int main(void)
         RUN(test_lost_number);
         RUN(test_half_anew);
         RUN(test_confirmed);
+        RUN(test_stored);
         RUN(test_failure_said);
         RUN(test_damaged_copy);
         RUN(test_little_memory);
