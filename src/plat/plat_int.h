@@ -30,6 +30,9 @@ int signal_system_catch(unsigned kind);
 void signal_system_release(unsigned kind);
 uint32_t signal_system_count(unsigned kind);
 
+/* system.c. The same as a descriptor above 2, if it is not one already; the old one is closed. */
+int above_standard(int fd);
+
 /* lock_holder.c */
 int lock_system_holder(int fd, uint64_t offset);
 

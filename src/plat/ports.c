@@ -29,7 +29,7 @@ void peer_named(const char *name, struct plat_peer *out)
 
 int port_system_open(const struct plat_peer *as)
 {
-        int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        int fd = above_standard(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
         if (fd < 0)
                 return -errno;
         struct sockaddr_un address;

@@ -56,13 +56,26 @@ static void sys_release(void *p)
         free(p);
 }
 
+/* 0, 1 and 2 are the program's, also when it has closed them: what it prints then must not be
+ * written into a pool. */
+int above_standard(int fd)
+{
+        if (fd < 0 || fd > 2)
+                return fd;
+        int moved = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+        int error = errno;
+        (void)close(fd);
+        errno = error;
+        return moved;
+}
+
 static int sys_openat(int dir, const char *name, int flags, unsigned mode)
 {
         int fd;
         do
                 fd = openat(dir, name, flags, mode);
         while (fd < 0 && errno == EINTR);
-        return result(fd);
+        return result(above_standard(fd));
 }
 
 /* Linux releases the descriptor even when close reports EINTR, so it is never repeated. */

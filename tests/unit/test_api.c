@@ -4,6 +4,7 @@
 #include <belay/belay.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/wait.h>
 
 static const char *pool_path(const char *name)
 {
@@ -458,6 +459,36 @@ static void test_failed_open_closes_nothing(void)
         CHECK_EQ(unsetenv("BELAY_VERSIONS"), 0);
 }
 
+/* A program that has closed its standard descriptors and prints all the same. In a process of its
+ * own: what checks have to say goes to them, too. */
+static void test_standard_descriptors(void)
+{
+        char copies[4096];
+        snprintf(copies, sizeof(copies), "%s", pool_path("copies"));
+        CHECK_EQ(mkdir(copies, 0700), 0);
+        int pid = fork();
+        if (pid == 0) {
+                for (int i = 0; i < 3; i++)
+                        (void)close(i);
+                const char *const options[] = {"copy", copies, "events", "nobody", NULL};
+                struct belay *b = open_pool("daemon", options);
+                static uint8_t data[5000] = {1};
+                if (belay_attach(b, "a", BELAY_U8, sizeof(data), data) || belay_checkpoint(b))
+                        _exit(1);
+                for (int i = 0; i < 3; i++) {
+                        struct stat st;
+                        if (fstat(i, &st) == 0 &&
+                            (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode) || S_ISSOCK(st.st_mode)))
+                                _exit(2);
+                }
+                _exit(belay_close(&b) ? 3 : 0);
+        }
+        int status;
+        CHECK_EQ(waitpid(pid, &status, 0), pid);
+        CHECK(WIFEXITED(status));
+        CHECK_EQ(WEXITSTATUS(status), 0);
+}
+
 int main(void)
 {
         test_env_clean();
@@ -473,5 +504,6 @@ int main(void)
         RUN(test_memory_budget);
         RUN(test_other_sizes);
         RUN(test_failed_open_closes_nothing);
+        RUN(test_standard_descriptors);
         return 0;
 }
