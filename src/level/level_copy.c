@@ -151,6 +151,14 @@ static void work(struct level_copy *c)
         int rc = -ESTALE;
         for (int i = 0; i < ATTEMPTS && (rc == -ESTALE || rc == -EAGAIN); i++)
                 rc = copy_once(c, &result);
+        /* While nothing is copied the pool does not keep an old version for the copy: where space is
+         * scarce that would cost a checkpoint. */
+        if (rc < 0 && rc != -ECANCELED) {
+                struct err_kept kept;
+                err_keep(&kept);
+                forget_before(c);
+                (void)err_give_back(&kept);
+        }
         pthread_mutex_lock(&c->lock);
         note(c, rc, &result);
         c->at_work = false;

@@ -459,6 +459,24 @@ static void test_high_number(void)
         stress_close(&b);
 }
 
+/* A copy that is gone: the pool does not keep the version that was copied last for it. */
+static void test_copy_gone(void)
+{
+        struct paths p;
+        prepare(&p, "copy_gone");
+        struct belay *b = open_with(&p, "versions=1");
+        CHECK_EQ(checkpoint_both(b), 1);
+        CHECK_EQ(unlink(p.copy), 0);
+        (void)checkpoint(b);
+        for (int k = 0; failures(b) == 0 && k < 30000; k++)
+                nanosleep(&(struct timespec){0, 1000000}, NULL);
+        for (int i = 0; i < 3; i++)
+                (void)checkpoint(b);
+        CHECK(pool_find_version(b->levels.pool, 1) == NULL);
+        CHECK_EQ(belay_close(&b), BELAY_E_LEVEL);
+        CHECK_HAS(belay_error(), "deleted");
+}
+
 static atomic_bool held_up;
 static pthread_t program;
 
@@ -544,6 +562,7 @@ int main(void)
         RUN(test_damaged_copy);
         RUN(test_little_memory);
         RUN(test_high_number);
+        RUN(test_copy_gone);
         RUN(test_gone);
         RUN(test_full_list);
         return 0;
