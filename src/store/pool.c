@@ -92,8 +92,10 @@ static void judge_other(struct pool *p, const struct superblock *now, uint32_t i
         if (!legal || !sealed || s->generation == now->generation || s->version_count == 0)
                 return;
         const struct version_entry *last = &s->versions[s->version_count - 1];
-        p->other.listed = s->created_ns && last->version == now->next_version && last->time_ns &&
+        p->other.listed = s->created_ns && last->version >= now->next_version && last->time_ns &&
                           last->manifest.checksum.lo && last->manifest.checksum.hi;
+        if (p->other.listed)
+                p->other.lost = last->version;
 }
 
 /* Reads both superblocks and takes the newer valid one. */
@@ -138,6 +140,7 @@ static void skip_lost(struct pool *p)
         p->given_up = p->super.next_version - 1;
         if (!p->other.damaged || p->options.readonly)
                 return;
+        p->super.next_version = max_u64(p->super.next_version, p->other.lost);
         p->super.next_version += p->super.next_version < UINT64_MAX;
         p->super.generation += p->super.generation < UINT64_MAX;
 }

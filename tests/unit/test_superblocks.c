@@ -169,6 +169,28 @@ static void test_first(void)
         CHECK_EQ(belay_close(&b), 0);
 }
 
+/* The program has chosen the number of the version that is lost. */
+static void test_chosen_number(void)
+{
+        for (unsigned versions = 0; versions < 3; versions++) {
+                make_pool("chosen", versions);
+                struct belay *b = open_with("versions", "2");
+                CHECK_EQ(belay_next_version(b, 100), 0);
+                CHECK_EQ(checkpoint(b), 100);
+                CHECK_EQ(belay_close(&b), 0);
+                flip(place_of(true) + 3000);
+                b = open_with("versions", "2");
+                CHECK_HAS(said, "version 100, which it listed, is lost");
+                CHECK_EQ(belay_restart(b), versions ? 1 : BELAY_E_DATA);
+                CHECK_EQ(belay_next_version(b, 100), 0);
+                CHECK_EQ(belay_checkpoint(b), BELAY_E_CHECKPOINT);
+                CHECK_HAS(belay_error(), "numbers up to 100 have been used");
+                CHECK_EQ(checkpoint(b), 101);
+                CHECK_EQ(belay_close(&b), 0);
+                CHECK_EQ(unlink(path), 0);
+        }
+}
+
 /* A crash in the middle of the very first publication, where lines of the superblock are missing:
  * there never was a version. Its number may be skipped. */
 static void test_first_torn(void)
@@ -227,6 +249,7 @@ int main(void)
         RUN(test_older);
         RUN(test_no_number_twice);
         RUN(test_first);
+        RUN(test_chosen_number);
         RUN(test_first_torn);
         RUN(test_unchecked);
         RUN(test_looking);
