@@ -202,7 +202,8 @@ int belay_checkpoint(struct belay *b);
 
 /* The next version gets this number instead of the one that follows the last, for programs that
  * agree on numbers with others. The checkpoint fails if a version of this or a higher number exists
- * or has existed. One thread at a time. */
+ * or has existed. It counts for one checkpoint, also if that fails: set it again before the next
+ * one. One thread at a time. */
 int belay_next_version(struct belay *b, uint64_t number);
 /* The other processes have this version, too: besides the last ones (option `versions`) it stays in
  * the pool until a newer one is confirmed; in the second pool (option `copy`) the newest that it has
