@@ -257,11 +257,15 @@ static void mark_damaged(struct level *l, struct version *v, const char *text)
         pool_mark_damaged(of(l)->pool, v, text);
 }
 
-/* Waits for the thread to try the newest version that was published. BELAY_E_LEVEL: the copy does
+/* Waits for the thread to try the newest version that was published, also if it has failed to copy
+ * it before: that may be long ago, and whatever was in the way gone. BELAY_E_LEVEL: the copy does
  * not have it. The log hears of it, too: programs seldom look at what closing returns. */
 static int await_newest(struct level_copy *c)
 {
         pthread_mutex_lock(&c->lock);
+        if (c->facts.newest < c->wanted)
+                c->tried = c->facts.newest;
+        pthread_cond_broadcast(&c->changed);
         while (c->running && (c->at_work || c->wanted > c->tried))
                 pthread_cond_wait(&c->changed, &c->lock);
         struct level_facts f = c->facts;

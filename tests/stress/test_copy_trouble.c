@@ -527,6 +527,36 @@ static void test_gone(void)
         plat = &plat_system;
 }
 
+static atomic_bool full;
+
+/* There is no space for the copy. */
+static int no_space(int fd, uint64_t offset, uint64_t bytes)
+{
+        bool refused = atomic_load(&full) && !pthread_equal(pthread_self(), program);
+        return refused ? -ENOSPC : plat_system.fallocate(fd, offset, bytes);
+}
+
+/* … until shortly before the context is closed. */
+static void test_space_again(void)
+{
+        struct paths p;
+        prepare(&p, "space");
+        program = pthread_self();
+        table = plat_system;
+        table.fallocate = no_space;
+        plat = &table;
+        atomic_store(&full, true);
+        struct belay *b = open_with(&p, "media=file");
+        (void)checkpoint(b);
+        for (int k = 0; failures(b) == 0 && k < 30000; k++)
+                nanosleep(&(struct timespec){0, 1000000}, NULL);
+        atomic_store(&full, false);
+        if (belay_close(&b))
+                check_failed(__FILE__, __LINE__, "%s", belay_error());
+        check_version(p.copy, 1);
+        plat = &plat_system;
+}
+
 /* As many versions as there may be, and a copy that holds on to old ones. */
 static void test_full_list(void)
 {
@@ -564,6 +594,7 @@ int main(void)
         RUN(test_high_number);
         RUN(test_copy_gone);
         RUN(test_gone);
+        RUN(test_space_again);
         RUN(test_full_list);
         return 0;
 }
