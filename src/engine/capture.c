@@ -34,6 +34,9 @@ static int begin_version(struct engine *e)
         if (rc == 0)
                 rc = carry_begin(&e->carry);
         precopy_end_interval(&e->precopy);
+        /* Before old versions make room for it. */
+        if (rc == 0 && e->next_number)
+                rc = pool_check_number(e->pool, e->next_number);
         if (rc == 0 && !e->precopy.draft)
                 rc = draft_begin(e->pool, &e->commit.draft);
         if (rc == 0 && e->next_number)

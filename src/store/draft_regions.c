@@ -279,14 +279,10 @@ bool draft_compares(const struct draft *d, uint32_t region)
 
 int draft_set_number(struct draft *d, uint64_t number)
 {
-        if (number < d->p->super.next_version || number == UINT64_MAX)
-                return err_set(-EINVAL,
-                               "version %llu of pool '%s' cannot be: numbers up to %llu have been "
-                               "used",
-                               (unsigned long long)number, d->p->label,
-                               (unsigned long long)d->p->super.next_version - 1);
-        d->v->number = number;
-        return 0;
+        int rc = pool_check_number(d->p, number);
+        if (rc == 0)
+                d->v->number = number;
+        return rc;
 }
 
 /* The next version of the pool may have a higher number: one that a damaged superblock may have

@@ -528,6 +528,16 @@ void pool_confirm(struct pool *p, uint64_t version)
         p->super.confirmed = max_u64(p->super.confirmed, version);
 }
 
+int pool_check_number(const struct pool *p, uint64_t number)
+{
+        if (number >= p->super.next_version && number < UINT64_MAX)
+                return 0;
+        return err_set(-EINVAL,
+                       "version %llu of pool '%s' cannot be: numbers up to %llu have been used",
+                       (unsigned long long)number, p->label,
+                       (unsigned long long)p->super.next_version - 1);
+}
+
 int pool_number_from(struct pool *p, uint64_t number)
 {
         if (number == UINT64_MAX)

@@ -91,6 +91,8 @@ int pool_avoid_block(struct pool *p, const struct version *v, uint32_t region, u
 /* Every member of the job has this version: besides the last ones, the newest that is confirmed
  * stays. Stored with the next publication. */
 void pool_confirm(struct pool *p, uint64_t version);
+/* Can a version get this number? -EINVAL if one of this or a higher number has been. */
+int pool_check_number(const struct pool *p, uint64_t number);
 /* The next version has at least this number. */
 int pool_number_from(struct pool *p, uint64_t number);
 /* The pool becomes a place for the data that has this id; only while it has no version. It is

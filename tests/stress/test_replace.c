@@ -47,6 +47,27 @@ static void test_failure(void)
         CHECK_EQ(belay_close(&b), 0);
 }
 
+/* A number that cannot be costs nothing. */
+static void test_number(void)
+{
+        char path[4096];
+        snprintf(path, sizeof(path), "%s", stress_pool("replace_number"));
+        struct belay *b = stress_open(path, "replace=yes");
+        uint8_t *p = belay_alloc(b, "x", BELAY_U8, BYTES);
+        stress_fill(p, BYTES, 1);
+        CHECK_EQ(belay_checkpoint(b), 0);
+        CHECK_EQ(belay_next_version(b, 1), 0);
+        CHECK_EQ(belay_checkpoint(b), BELAY_E_CHECKPOINT);
+        CHECK_HAS(belay_error(), "have been used");
+        memset(p, 0, BYTES);
+        CHECK_EQ(belay_restart(b), 1);
+        stress_compare(path, 1, "x", p, BYTES);
+        CHECK_EQ(belay_next_version(b, 7), 0);
+        CHECK_EQ(belay_checkpoint(b), 0);
+        CHECK_EQ(belay_version(b), 7);
+        CHECK_EQ(belay_close(&b), 0);
+}
+
 /* Writes version after version, each filled with its number, until it is killed. */
 static void write_for_ever(const char *path)
 {
@@ -91,6 +112,7 @@ int main(void)
 {
         RUN(test_space);
         RUN(test_failure);
+        RUN(test_number);
         RUN(test_killed);
         return 0;
 }
