@@ -78,7 +78,7 @@ struct plat_calls {
         int (*unlink)(int dir, const char *name);
         int64_t (*append)(int fd, const void *buf, size_t bytes); /* at the end of the file */
 
-        /* fd -1 maps fresh zeroed memory; else the file, shared. */
+        /* fd -1 maps fresh zeroed memory; else the file, shared, but not with children. */
         int (*mmap)(int fd, uint64_t bytes, void **out);
         int (*mremap)(void *old, uint64_t old_bytes, uint64_t bytes, void **out); /* may move */
         int (*munmap)(void *p, uint64_t bytes);

@@ -124,6 +124,7 @@ int pmem_system_map(int fd, uint64_t bytes, struct plat_pmem *pmem, void **out)
                 (void)munmap(map, bytes);
                 return rc;
         }
+        (void)madvise(map, bytes, MADV_DONTFORK); /* as in system.c */
         *out = map;
         return 0;
 }

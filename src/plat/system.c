@@ -251,6 +251,9 @@ static int sys_mmap(int fd, uint64_t bytes, void **out)
         void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
         if (p == MAP_FAILED)
                 return -errno;
+        /* A mapping keeps the lock of its file, as a descriptor does: children get neither. */
+        if (fd >= 0)
+                (void)madvise(p, bytes, MADV_DONTFORK);
         *out = p;
         return 0;
 }

@@ -117,7 +117,7 @@ static void test_file_size_limit(void)
 }
 
 /* A helper that the program forked must not keep the pool locked after the program was killed. */
-static void test_lock_ends_with_the_process(void)
+static void lock_ends(const char *media)
 {
         int pipes[2];
         struct belay *b;
@@ -125,7 +125,7 @@ static void test_lock_ends_with_the_process(void)
         pid_t program = fork();
         CHECK(program >= 0);
         if (program == 0) {
-                CHECK_EQ(open_pool("forked", "file", &b), 0);
+                CHECK_EQ(open_pool("forked", media, &b), 0);
                 pid_t helper = fork();
                 if (helper == 0) {
                         pause();
@@ -137,13 +137,20 @@ static void test_lock_ends_with_the_process(void)
         }
         pid_t helper;
         CHECK_EQ(read(pipes[0], &helper, sizeof(helper)), sizeof(helper));
-        CHECK_EQ(open_pool("forked", "file", &b), -EBUSY);
+        CHECK_EQ(open_pool("forked", media, &b), -EBUSY);
         CHECK_EQ(kill(program, SIGKILL), 0);
         CHECK_EQ(waitpid(program, NULL, 0), program);
-        int rc = open_pool("forked", "file", &b);
+        int rc = open_pool("forked", media, &b);
         CHECK_EQ(kill(helper, SIGKILL), 0);
         CHECK_EQ(rc, 0);
         CHECK_EQ(belay_close(&b), 0);
+        CHECK_EQ(close(pipes[0]) | close(pipes[1]), 0);
+}
+
+static void test_lock_ends_with_the_process(void)
+{
+        lock_ends("file");
+        lock_ends("mapped");
 }
 
 static bool raced;
