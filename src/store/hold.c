@@ -50,6 +50,7 @@ struct laying {
         uint8_t *to;
         uint32_t *maps; /* of this restart, so far */
         uint64_t end;   /* of the file: a page behind it would be a fault */
+        int fd;
 };
 
 /* Maps whole pages from the start of the run, or fresh ones for zeros; returns how many blocks that
@@ -68,7 +69,7 @@ static int map_run(struct laying *l, uint64_t first, uint64_t count, uint64_t *m
         if (bytes < LEAST_RUN || *l->maps >= MOST_MAPS || (offset && offset + bytes > l->end) ||
             offset % PLAT_PAGE || (uintptr_t)to % PLAT_PAGE)
                 return 0;
-        int rc = plat->mmap_over(offset ? l->p->media->fd : -1, offset, to, bytes);
+        int rc = plat->mmap_over(offset ? l->fd : -1, offset, to, bytes);
         if (rc == -ENOMEM) { /* the kernel has a limit, too */
                 *l->maps = MOST_MAPS;
                 return 0;
@@ -119,11 +120,17 @@ int pool_map_region(struct pool *p, struct reader *reader, const struct version 
         int rc = plat->fstat(p->media->fd, &st);
         if (rc)
                 return err_set(rc, "pool '%s': %s", p->label, code_text(rc));
-        struct laying l = {p, reader, v, region, to, maps, st.bytes};
         rc = make_hold(p, v, region, out);
         if (rc)
                 return rc;
+        /* The program's memory is its children's, too, and a mapping keeps the lock of the file that
+         * it is made of: so not of the one that is locked. */
+        int again = pool_file_open_again(p);
+        int fd = again >= 0 ? again : p->media->fd;
+        struct laying l = {p, reader, v, region, to, maps, st.bytes, fd};
         rc = lay(&l);
+        if (again >= 0)
+                (void)plat->close(again);
         if (rc)
                 hold_release(out);
         return rc;

@@ -202,6 +202,28 @@ int pool_file_open(const char *path, const struct place *at, bool readonly, int 
         return 0;
 }
 
+static int check_same(int one, int two)
+{
+        struct plat_stat a = {.bytes = 0};
+        struct plat_stat b = {.bytes = 0};
+        int rc = plat->fstat(one, &a);
+        if (rc == 0)
+                rc = plat->fstat(two, &b);
+        return rc ? rc : a.device == b.device && a.inode == b.inode ? 0 : -ESTALE;
+}
+
+int pool_file_open_again(const struct pool *p)
+{
+        int fd = plat->openat(p->place.dir, p->place.name,
+                              O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+        int rc = fd < 0 ? fd : check_same(p->media->fd, fd);
+        if (rc == 0)
+                return fd;
+        if (fd >= 0)
+                (void)plat->close(fd);
+        return rc;
+}
+
 /* The first descriptor stays for the lock and for reading small metadata. */
 int pool_file_open_direct(const struct place *at, const struct media *m,
                           const struct pool_options *o)
@@ -211,13 +233,7 @@ int pool_file_open_direct(const struct place *at, const struct media *m,
         int fd = plat->openat(at->dir, at->name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_DIRECT, 0);
         if (fd < 0)
                 return fd;
-        struct plat_stat a = {.bytes = 0};
-        struct plat_stat b = {.bytes = 0};
-        int rc = plat->fstat(m->fd, &a);
-        if (rc == 0)
-                rc = plat->fstat(fd, &b);
-        if (rc == 0 && (a.device != b.device || a.inode != b.inode))
-                rc = -ESTALE;
+        int rc = check_same(m->fd, fd);
         if (rc == 0) {
                 /* By effect: some file systems accept the flag and refuse the transfer. */
                 void *page = plat->alloc(PLAT_PAGE);

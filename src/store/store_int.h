@@ -208,6 +208,9 @@ int pool_file_open(const char *label, const struct place *at, bool readonly, int
 /* A second descriptor that bypasses the page cache; negative where that is not possible. */
 int pool_file_open_direct(const struct place *at, const struct media *m,
                           const struct pool_options *o);
+/* The file of a pool opened for writing once more, without its lock; negative if it is not under its
+ * name. */
+int pool_file_open_again(const struct pool *p);
 int pool_file_check(const char *label, const struct plat_stat *st, bool readonly);
 int pool_file_lock(const char *label, int fd);
 

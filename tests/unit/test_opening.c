@@ -117,7 +117,24 @@ static void test_file_size_limit(void)
 }
 
 /* A helper that the program forked must not keep the pool locked after the program was killed. */
-static void lock_ends(const char *media)
+#define SHOWN (UINT64_C(1) << 20)
+
+/* A region that shows pages of the pool. */
+static void restart_lazily(struct belay *b)
+{
+        char line[8192];
+        bool mapped = false;
+        CHECK(belay_alloc(b, "shown", BELAY_U8, SHOWN) != NULL);
+        CHECK_EQ(belay_restart(b), 1);
+        FILE *f = fopen("/proc/self/maps", "r");
+        CHECK(f != NULL);
+        while (fgets(line, sizeof(line), f))
+                mapped = mapped || strstr(line, "forked");
+        CHECK_EQ(fclose(f), 0);
+        CHECK(mapped);
+}
+
+static void lock_ends(const char *media, bool lazy)
 {
         int pipes[2];
         struct belay *b;
@@ -126,6 +143,8 @@ static void lock_ends(const char *media)
         CHECK(program >= 0);
         if (program == 0) {
                 CHECK_EQ(open_pool("forked", media, &b), 0);
+                if (lazy)
+                        restart_lazily(b);
                 pid_t helper = fork();
                 if (helper == 0) {
                         pause();
@@ -149,8 +168,19 @@ static void lock_ends(const char *media)
 
 static void test_lock_ends_with_the_process(void)
 {
-        lock_ends("file");
-        lock_ends("mapped");
+        struct belay *b;
+        lock_ends("file", false);
+        lock_ends("mapped", false);
+        CHECK_EQ(open_pool("forked", "file", &b), 0);
+        uint8_t *shown = belay_alloc(b, "shown", BELAY_U8, SHOWN);
+        CHECK(shown != NULL);
+        for (uint64_t i = 0; i < SHOWN; i++)
+                shown[i] = (uint8_t)(i % 251);
+        CHECK_EQ(belay_checkpoint(b), 0);
+        CHECK_EQ(belay_close(&b), 0);
+        CHECK_EQ(setenv("BELAY_RESTART", "lazy", 1), 0);
+        lock_ends("mapped", true);
+        CHECK_EQ(unsetenv("BELAY_RESTART"), 0);
 }
 
 static bool raced;
