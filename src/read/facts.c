@@ -16,9 +16,9 @@ static int take_options(const struct belay_reader_options *in, struct belay_read
         *out = (struct belay_reader_options){.size = sizeof(*out)};
         if (!in)
                 return 0;
-        if (in->size <= sizeof(in->size) || in->size > 4 * sizeof(*in))
-                return err_set(-EINVAL, "belay_reader_open: size is not that of the options");
-        memcpy(out, in, (size_t)min_u64(in->size, sizeof(*out)));
+        int rc = sized_take(out, in, sizeof(*out), 2 * sizeof(size_t), "belay_reader_open");
+        if (rc)
+                return rc;
         if (out->flags & ~(BELAY_READER_PLAIN | BELAY_READER_URING) || out->reserved)
                 return err_set(-EINVAL, "belay_reader_open: unknown flags 0x%x", out->flags);
         if (out->flags == (BELAY_READER_PLAIN | BELAY_READER_URING))

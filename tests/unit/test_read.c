@@ -181,6 +181,18 @@ static void test_sizes(void)
         CHECK_EQ(belay_reader_open(path, &o, &r), 0);
         CHECK_STR(facts_of(r).media, "file, pwrite");
         CHECK_EQ(belay_reader_close(&r), 0);
+        /* What only a newer library knows is refused, not ignored. */
+        struct {
+                struct belay_reader_options o;
+                uint64_t more[2];
+        } newer = {.o = {.size = sizeof(newer)}};
+        CHECK_EQ(belay_reader_open(path, &newer.o, &r), 0);
+        CHECK_EQ(belay_reader_close(&r), 0);
+        newer.more[1] = 1;
+        CHECK_EQ(belay_reader_open(path, &newer.o, &r), -EINVAL);
+        CHECK_HAS(belay_error(), "does not know");
+        newer.o.size = SIZE_MAX;
+        CHECK_EQ(belay_reader_open(path, &newer.o, &r), -EINVAL);
         o.features_off = "nonsense";
         CHECK_EQ(belay_reader_open(path, &o, &r), -EINVAL);
         CHECK_EQ(belay_reader_open("/nowhere/at/all", NULL, &r), -ENOENT);
