@@ -122,7 +122,9 @@ int belay_reader_check(struct belay_reader *r, uint64_t version);
 /* Keeps the version: from 0 on, no program gives it up before it is unpinned, the reader is closed
  * or this process has ended, however it ends. -ESTALE if it is gone already. A version that is
  * pinned twice needs two unpins. The writer needs the space of what others keep: pin for as long
- * as it takes to read. */
+ * as it takes to read. Some file systems have no locks for this: then the version is there, no pin
+ * is to be had (-EAGAIN where the writer's own lock is in the way, as on NFS; else the system's
+ * code), and what is read counts as it would without. */
 int belay_reader_pin(struct belay_reader *r, uint64_t version);
 int belay_reader_unpin(struct belay_reader *r, uint64_t version);
 

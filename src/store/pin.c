@@ -20,20 +20,40 @@ static struct pin *find(struct pool *p, uint64_t version)
         return NULL;
 }
 
+/* How long a reader waits for a writer that has seized the version. The version is gone only when
+ * the list says so: the writer may just want to know whom to blame, or not get its list written. */
+#define WAIT_MS 512u
+
 /* 0 with the lock held. */
 static int lock(struct pool *p, const struct version *v)
 {
-        int fd = p->media->fd;
-        int rc = plat->lock_byte(fd, PIN_BASE + v->number, PLAT_LOCK_SHARED);
-        if (rc == -EAGAIN)
-                return pool_gone(p, v->number);
+        for (uint64_t pause = 1;; pause *= 2) {
+                int rc = plat->lock_byte(p->media->fd, PIN_BASE + v->number, PLAT_LOCK_SHARED);
+                if (rc == 0)
+                        return 0;
+                int listed = rc == -EAGAIN ? pool_lists(p, v) : 1;
+                if (listed <= 0)
+                        return listed ? listed : pool_gone(p, v->number);
+                /* Where flock() locks the bytes of a file (NFS), that of the writer is in the way. */
+                if (rc != -EAGAIN || pause > WAIT_MS)
+                        return err_set(rc, "version %llu of pool '%s' cannot be pinned: %s",
+                                       (unsigned long long)v->number, p->label,
+                                       rc == -EAGAIN ? "another lock is in the way"
+                                                     : code_text(rc));
+                plat->sleep_ns(pause * UINT64_C(1000000));
+        }
+}
+
+/* 0 with the version pinned. */
+static int take(struct pool *p, const struct version *v)
+{
+        int rc = lock(p, v);
         if (rc)
-                return err_set(rc, "version %llu of pool '%s' cannot be pinned: %s",
-                               (unsigned long long)v->number, p->label, code_text(rc));
+                return rc;
         int listed = pool_lists(p, v);
         if (listed > 0)
                 return 0;
-        (void)plat->lock_byte(fd, PIN_BASE + v->number, PLAT_UNLOCK);
+        (void)plat->lock_byte(p->media->fd, PIN_BASE + v->number, PLAT_UNLOCK);
         return listed ? listed : pool_gone(p, v->number);
 }
 
@@ -58,7 +78,7 @@ int pool_pin(struct pool *p, uint64_t version)
                 plat_forget_descriptors(p->media->fd, p->media->fd);
                 plat_close_in_children(p->media->fd, p->media->fd);
         }
-        int rc = lock(p, v);
+        int rc = take(p, v);
         if (rc == 0)
                 p->pins[p->pin_count++] = (struct pin){version, 1};
         return rc;

@@ -132,7 +132,7 @@ int pool_refresh(struct pool *p);
 int pool_gone(const struct pool *p, uint64_t version);
 
 /* For readonly pools: as long as this process lives and has the version pinned, writers keep it.
- * -ESTALE if it is gone already. Each pin has its unpin; closing the pool ends all. A child of
+ * -ESTALE if it is gone already; another code if it is there and no pin is to be had. Each pin has its unpin; closing the pool ends all. A child of
  * fork() has neither the pins nor the pool. */
 int pool_pin(struct pool *p, uint64_t version);
 void pool_unpin(struct pool *p, uint64_t version);

@@ -429,6 +429,49 @@ static void test_no_room(void)
         free(last);
 }
 
+static struct plat_calls locking;
+static int lock_code;
+
+static int no_pins(int fd, uint64_t offset, enum plat_lock how)
+{
+        return how == PLAT_LOCK_SHARED ? lock_code : plat_system.lock_byte(fd, offset, how);
+}
+
+/* File systems without such locks, or where the lock of the pool is in the way. */
+static void test_no_pins(void)
+{
+        static const int codes[] = {-ENOLCK, -ENOSYS, -EAGAIN};
+        options = "versions=2";
+        locking = plat_system;
+        locking.lock_byte = no_pins;
+        plat = &locking;
+        for (unsigned i = 0; i < ARRAY_LEN(codes); i++) {
+                struct world w;
+                lock_code = codes[i];
+                prepare(&w, "no_pins");
+                open_world(&w);
+                stress_fill(w.a, BYTES, i);
+                uint64_t version = checkpoint(&w);
+                stress_compare(w.copy, version, "a", w.a, BYTES);
+                finish(&w);
+        }
+        plat = &plat_system;
+}
+
+/* The number is too high for a pin. */
+static void test_high_number(void)
+{
+        struct world w;
+        options = "versions=2";
+        prepare(&w, "high");
+        open_world(&w);
+        CHECK_EQ(belay_next_version(w.b, UINT64_C(1) << 62), 0);
+        stress_fill(w.a, BYTES, 1);
+        CHECK_EQ(checkpoint(&w), UINT64_C(1) << 62);
+        stress_compare(w.copy, UINT64_C(1) << 62, "a", w.a, BYTES);
+        finish(&w);
+}
+
 int main(void)
 {
         RUN(test_kept_up);
@@ -439,5 +482,7 @@ int main(void)
         RUN(test_killed);
         RUN(test_refused);
         RUN(test_no_room);
+        RUN(test_no_pins);
+        RUN(test_high_number);
         return 0;
 }
