@@ -1,6 +1,6 @@
 /* children.c: what a child of fork() must not keep. A lock of flock lives as long as any copy of
- * the descriptor: without this, a helper that the program forked would keep its pool locked after
- * the program was killed.
+ * the descriptor, and so does a pin: without this, a helper that the program forked would keep its
+ * pool locked, or versions pinned, after the program was killed.
  *
  * Process-wide, since fork is. A process with more pools than there is room for here is still
  * right; only the lock of the rest may outlive it. */
@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define ROOM 128
+#define ROOM 1024
 
 static _Atomic int kept[ROOM]; /* descriptor + 1; 0: free */
 

@@ -73,11 +73,6 @@ int pool_pin(struct pool *p, uint64_t version)
                                (unsigned long long)version, p->label,
                                p->pin_count == MAX_PINS ? "too many are"
                                                         : "its number is too high");
-        /* A copy of the descriptor in a child would keep the locks when this process has ended. */
-        if (p->pin_count == 0) {
-                plat_forget_descriptors(p->media->fd, p->media->fd);
-                plat_close_in_children(p->media->fd, p->media->fd);
-        }
         int rc = take(p, v);
         if (rc == 0)
                 p->pins[p->pin_count++] = (struct pin){version, 1};
@@ -122,20 +117,22 @@ const char *pin_blame(struct pool *p, char *text, size_t bytes)
         return text;
 }
 
-/* Not left to the end of the descriptor: a child that was forked before the first pin has a copy of
- * it, and would keep the locks. */
-void pin_let_all_go(struct pool *p)
+static void give_back(struct pool *p, struct pin *pin)
 {
-        while (p->pin_count > 0)
-                (void)plat->lock_byte(p->media->fd, PIN_BASE + p->pins[--p->pin_count].version,
-                                      PLAT_UNLOCK);
+        (void)plat->lock_byte(p->media->fd, PIN_BASE + pin->version, PLAT_UNLOCK);
+        *pin = p->pins[--p->pin_count];
 }
 
 void pool_unpin(struct pool *p, uint64_t version)
 {
         struct pin *pin = find(p, version);
-        if (!pin || --pin->count > 0)
-                return;
-        *pin = p->pins[--p->pin_count];
-        (void)plat->lock_byte(p->media->fd, PIN_BASE + version, PLAT_UNLOCK);
+        if (pin && --pin->count == 0)
+                give_back(p, pin);
+}
+
+/* Closing the file would not do: a child that was made just now may have it open, too. */
+void pin_end_all(struct pool *p)
+{
+        while (p->pin_count)
+                give_back(p, &p->pins[p->pin_count - 1]);
 }

@@ -369,10 +369,12 @@ static int open_at(struct pool *p, const struct place *at)
                         rc = err_set(rc, "flush of the directory of pool '%s': %s", p->label,
                                      code_text(rc));
         }
-        if (rc == 0 && !p->options.readonly) {
+        /* A copy of the descriptor in a child would keep the lock of the pool, or pins, when this
+         * process has ended; also of a child that is made before the first pin. */
+        if (rc == 0)
                 plat_close_in_children(p->media->fd, p->media->io_fd);
+        if (rc == 0 && !p->options.readonly)
                 plat_close_in_children(p->place.dir, p->place.dir);
-        }
         return rc;
 }
 
@@ -454,7 +456,7 @@ int pool_close(struct pool **pool)
          * was not replaced; if this fails too, it may. */
         if ((p->limbo || p->doubtful) && !p->media->lost)
                 (void)pool_settle(p);
-        pin_let_all_go(p);
+        pin_end_all(p);
         if (p->media)
                 plat_forget_descriptors(p->media->fd, p->media->io_fd);
         if (p->place.dir >= 0) {

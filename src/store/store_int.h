@@ -379,8 +379,8 @@ int pool_too_fast(const struct pool *p);
 /* pin.c: true if no reader has the version pinned; none can then, until pin_let_go. */
 bool pin_seize(struct pool *p, const struct version *v);
 void pin_let_go(struct pool *p, const struct version *v);
-/* Ends the pins of a readonly pool. */
-void pin_let_all_go(struct pool *p);
+/* Takes back all pins of this readonly pool. */
+void pin_end_all(struct pool *p);
 /* Who has a version pinned, as the end of an error's text; "" if nobody. Returns text. */
 const char *pin_blame(struct pool *p, char *text, size_t bytes);
 

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #define BLOCK    4096u
@@ -373,6 +374,45 @@ static bool locked(uint64_t version)
         return lock.l_type != F_UNLCK;
 }
 
+/* Children that were made before their parent pinned anything keep nothing either, when it closes
+ * the reader or is killed. */
+static void test_children(void)
+{
+        char c;
+        int status;
+        writer_open("children", "3", "yes");
+        publish(1);
+        for (unsigned killed = 0; killed < 2; killed++) {
+                int told[2];
+                int ask[2];
+                CHECK_EQ(pipe(told) | pipe(ask), 0);
+                pid_t pid = fork();
+                if (pid == 0) {
+                        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+                        struct belay_reader *r = reader_open();
+                        close(ask[1]);
+                        if (fork() == 0) /* lives until this test has closed the pipe */
+                                _exit(read(ask[0], &c, 1) == 0 ? 0 : 1);
+                        CHECK_EQ(belay_reader_pin(r, 1), 0);
+                        CHECK(locked(1));
+                        if (!killed)
+                                CHECK_EQ(belay_reader_close(&r), 0);
+                        CHECK_EQ(write(told[1], "x", 1), 1);
+                        pause();
+                        _exit(1);
+                }
+                CHECK_EQ(read(told[0], &c, 1), 1);
+                if (!killed)
+                        CHECK(!locked(1));
+                CHECK_EQ(kill(pid, 9), 0);
+                CHECK_EQ(waitpid(pid, &status, 0), pid);
+                CHECK(!locked(1));
+                for (unsigned i = 0; i < 2; i++)
+                        CHECK_EQ(close(told[i]) | close(ask[i]), 0);
+        }
+        CHECK_EQ(belay_close(&writer), 0);
+}
+
 static void test_pins(void)
 {
         writer_open("pins", "3", "yes");
@@ -453,6 +493,7 @@ int main(void)
         RUN(test_blocks);
         RUN(test_gone);
         RUN(test_pins);
+        RUN(test_children);
         RUN(test_recognize);
         return 0;
 }
