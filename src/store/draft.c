@@ -34,9 +34,9 @@ int draft_begin(struct pool *p, struct draft **out)
                 return err_set(BELAY_E_BROKEN, "pool '%s': close and open it again", p->label);
         if (p->draft)
                 return err_set(-EBUSY, "pool '%s': a version is already being written", p->label);
-        /* Neither may wrap: the old superblock would pass for the newer one. `pool_settle` and
-         * `listing_add` add one each. */
-        if (p->super.generation >= UINT64_MAX - 1 || p->super.next_version == UINT64_MAX)
+        /* Neither may wrap: the old superblock would pass for the newer one. `pool_settle`,
+         * `listing_make_room`, `announce_number` and `listing_add` add one each. */
+        if (p->super.generation > UINT64_MAX - 4 || p->super.next_version == UINT64_MAX)
                 return err_set(-EOVERFLOW, "pool '%s' has no version numbers left", p->label);
         int rc = pool_present(p);
         if (rc == 0)
@@ -187,6 +187,18 @@ static int write_leaves(struct draft *d)
         return 0;
 }
 
+/* If the superblock that lists the version is lost, the other one knows its number: it can be told,
+ * and is not used again. */
+static int announce_number(struct draft *d)
+{
+        struct pool *p = d->p;
+        if (d->v->number == p->super.next_version)
+                return 0;
+        p->super.next_version = d->v->number;
+        p->doubtful = true;
+        return pool_settle(p);
+}
+
 static int publish(struct draft *d)
 {
         struct pool *p = d->p;
@@ -209,6 +221,8 @@ static int publish(struct draft *d)
         d->result.submit_ns = p->writer.submit_ns;
         if (rc == 0)
                 rc = pool_unharmed(p);
+        if (rc == 0)
+                rc = announce_number(d);
         if (rc)
                 return rc;
         plat_point("pool.barrier_data");

@@ -257,7 +257,7 @@ struct pool {
         /* Listed by a superblock write whose fate is unknown: its slots stay taken until that
          * superblock has been written again (pool_settle). */
         struct version *limbo;
-        bool doubtful;  /* a list without the old versions may be on the medium: likewise */
+        bool doubtful;  /* another list, or another next version, may be on the medium: likewise */
         bool missing;   /* when somebody last looked, the file was not under its name */
         bool writing;   /* a version since somebody last saw that the file is whole */
         uint32_t holds; /* regions that show pages of the pool (hold.c) */

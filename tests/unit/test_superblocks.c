@@ -240,6 +240,29 @@ static void test_looking(void)
         CHECK_MEM(before, after, sizeof(before));
 }
 
+/* A number that the program chose is told, and not used again, like any other. */
+static void test_chosen_number(void)
+{
+        for (unsigned guess = 0; guess < 2; guess++) {
+                make_pool(guess ? "chosen_listed" : "chosen", 3);
+                struct belay *b = open_with("versions", "2");
+                CHECK_EQ(belay_next_version(b, 100), 0);
+                CHECK_EQ(checkpoint(b), 100);
+                CHECK_EQ(belay_close(&b), 0);
+                if (guess)
+                        flip(place_of(true) + 4000);
+                else
+                        change(place_of(true), SUPER_BYTES, true);
+                b = open_with("versions", "2");
+                CHECK_HAS(said, guess ? "version 100, which it listed, is lost"
+                                      : "version 100 is lost, if it was published");
+                CHECK_EQ(belay_restart(b), 1);
+                CHECK_EQ(belay_version(b), 3);
+                CHECK_EQ(checkpoint(b), 101);
+                CHECK_EQ(belay_close(&b), 0);
+        }
+}
+
 int main(void)
 {
         test_env_clean();
@@ -253,5 +276,6 @@ int main(void)
         RUN(test_first_torn);
         RUN(test_unchecked);
         RUN(test_looking);
+        RUN(test_chosen_number);
         return 0;
 }
