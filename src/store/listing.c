@@ -59,6 +59,16 @@ static const struct version *newest_confirmed(const struct pool *p)
         return NULL;
 }
 
+bool listing_wants(const struct pool *p, uint32_t i, uint64_t most)
+{
+        uint64_t newer = 0;
+        for (uint32_t k = i + 1; k < p->version_count; k++)
+                newer += version_usable(p->versions[k]);
+        const struct version *v = p->versions[i];
+        return version_usable(v) ? newer < most || v == newest_confirmed(p)
+                                 : p->options.damaged == DAMAGED_KEEP;
+}
+
 static void let_go(struct pool *p, const struct next_list *n)
 {
         for (uint32_t i = 0; i < n->left; i++)
@@ -69,17 +79,13 @@ static void let_go(struct pool *p, const struct next_list *n)
  * newest confirmed one, and what a reader has pinned. */
 static int choose(struct pool *p, uint64_t most, struct next_list *n)
 {
-        uint32_t good = 0;
         struct version *down[MAX_VERSIONS];
-        const struct version *confirmed = newest_confirmed(p);
         n->kept = n->left = 0;
         for (uint32_t i = p->version_count; i > 0; i--) {
                 struct version *v = p->versions[i - 1];
-                bool wanted = version_usable(v) ? good < most || v == confirmed
-                                                : p->options.damaged == DAMAGED_KEEP;
-                good += version_usable(v);
                 /* Damaged ones give way when the list is full: nobody can read them. */
-                wanted = wanted && (version_usable(v) || n->kept < MAX_VERSIONS - 1);
+                bool wanted = listing_wants(p, i - 1, most) &&
+                              (version_usable(v) || n->kept < MAX_VERSIONS - 1);
                 if (!wanted && pin_seize(p, v))
                         n->leave[n->left++] = v;
                 else
@@ -92,7 +98,7 @@ static int choose(struct pool *p, uint64_t most, struct next_list *n)
         char blame[96];
         let_go(p, n);
         return err_set(-EBUSY, "pool '%s' cannot list more than %u versions%s", p->label,
-                       MAX_VERSIONS, pin_blame(p, blame, sizeof(blame)));
+                       MAX_VERSIONS, pin_blame(p, most, blame, sizeof(blame)));
 }
 
 static struct version_entry entry_of(const struct version *v)

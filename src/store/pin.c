@@ -95,11 +95,13 @@ void pin_let_go(struct pool *p, const struct version *v)
                 (void)plat->lock_byte(p->media->fd, PIN_BASE + v->number, PLAT_UNLOCK);
 }
 
-const char *pin_blame(struct pool *p, char *text, size_t bytes)
+const char *pin_blame(struct pool *p, uint64_t most, char *text, size_t bytes)
 {
         text[0] = '\0';
         for (uint32_t i = 0; i < p->version_count; i++) {
                 const struct version *v = p->versions[i];
+                if (listing_wants(p, i, most))
+                        continue;
                 if (pin_seize(p, v)) {
                         pin_let_go(p, v);
                         continue;

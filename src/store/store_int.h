@@ -381,11 +381,14 @@ bool pin_seize(struct pool *p, const struct version *v);
 void pin_let_go(struct pool *p, const struct version *v);
 /* Takes back all pins of this readonly pool. */
 void pin_end_all(struct pool *p);
-/* Who has a version pinned, as the end of an error's text; "" if nobody. Returns text. */
-const char *pin_blame(struct pool *p, char *text, size_t bytes);
+/* Who keeps a version by a pin that would otherwise leave, as the end of an error's text; "" if
+ * nobody does. Returns text. */
+const char *pin_blame(struct pool *p, uint64_t most, char *text, size_t bytes);
 
 /* listing.c: after a superblock write of unknown fate: makes the current list certain again. */
 int pool_settle(struct pool *p);
+/* Does the version at this place stay by itself, if so many of the newest do? Pins are not asked. */
+bool listing_wants(const struct pool *p, uint32_t i, uint64_t most);
 /* Before a version is begun: with the option replace all old ones make room for it; else those that
  * only a reader kept, which has let them go since. */
 int listing_make_room(struct pool *p);

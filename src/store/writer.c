@@ -35,13 +35,14 @@ static int grow(struct pool *p, uint64_t slots)
         uint64_t limit = slot_limit(p);
         uint64_t now = p->space.slots;
         uint64_t want = now + max_u64(slots, max_u64(GROW_SLOTS, now / 16));
+        uint64_t kept = p->options.replace ? 0 : p->options.versions;
         char blame[96];
         if (now + slots > limit)
                 return err_set(-ENOSPC,
                                "pool '%s' has reached its limit of %llu bytes; raise the option "
                                "limit (or ulimit -f) or keep fewer versions%s",
                                p->label, (unsigned long long)byte_limit(p),
-                               pin_blame(p, blame, sizeof(blame)));
+                               pin_blame(p, kept, blame, sizeof(blame)));
         want = min_u64(want, limit);
         int rc = p->media->ops->grow(p->media, want * SLOT_BYTES);
         if (rc == -ENOSPC && want > now + slots) {

@@ -182,6 +182,28 @@ static void test_limit(void)
         CHECK_EQ(belay_close(&b), 0);
 }
 
+/* A reader of what stays anyway is not to blame. */
+static void test_not_blamed(void)
+{
+        char path[512];
+        snprintf(path, sizeof(path), "%s", stress_pool("not_blamed"));
+        struct belay *b = open_writer(path, "versions=2 limit=300KiB");
+        (void)checkpoint(b);
+        (void)checkpoint(b);
+        int newer = start_reader(path, 2);
+        int older = start_reader(path, 1);
+        stress_fill(data, BYTES, 3);
+        int rc = belay_checkpoint(b);
+        if (rc == 0)
+                rc = belay_wait(b, 0, BELAY_FOREVER);
+        CHECK_EQ(rc, BELAY_E_CHECKPOINT);
+        CHECK_HAS(belay_error(), "limit");
+        CHECK(strstr(belay_error(), "process") == NULL);
+        end_reader(newer);
+        end_reader(older);
+        CHECK_EQ(belay_close(&b), 0);
+}
+
 static void test_most_versions(void)
 {
         enum { READERS = 63 };
@@ -295,6 +317,7 @@ int main(void)
         RUN(test_handles);
         RUN(test_child);
         RUN(test_limit);
+        RUN(test_not_blamed);
         RUN(test_most_versions);
         RUN(test_confirmed);
         RUN(test_confirmed_too_early);
