@@ -149,6 +149,41 @@ static void test_child(void)
         CHECK_EQ(belay_close(&b), 0);
 }
 
+static struct plat_calls locking;
+static int refusals; /* of shared locks, from now on */
+
+static int refuse(int fd, uint64_t offset, enum plat_lock how)
+{
+        return how == PLAT_LOCK_SHARED && refusals-- > 0 ? -EAGAIN
+                                                         : plat_system.lock_byte(fd, offset, how);
+}
+
+/* A version is gone when it is not listed, not when somebody has a lock on its byte. */
+static void test_seized(void)
+{
+        char path[512];
+        struct budget budget = {.limit = 64 << 20};
+        snprintf(path, sizeof(path), "%s", stress_pool("seized"));
+        struct belay *b = open_writer(path, "versions=1");
+        (void)checkpoint(b);
+        struct pool *p = open_reader(path, &budget);
+        locking = plat_system;
+        locking.lock_byte = refuse;
+        plat = &locking;
+        refusals = 3;
+        CHECK_EQ(pool_pin(p, 1), 0);
+        pool_unpin(p, 1);
+        refusals = 1000;
+        CHECK_EQ(pool_pin(p, 1), -EAGAIN);
+        CHECK_HAS(err_text(), "cannot be pinned");
+        (void)checkpoint(b);
+        refusals = 1000;
+        CHECK_EQ(pool_pin(p, 1), -ESTALE);
+        plat = &plat_system;
+        CHECK_EQ(pool_close(&p), 0);
+        CHECK_EQ(belay_close(&b), 0);
+}
+
 /* Pins one version after the other until nothing fits any more. */
 static void test_limit(void)
 {
@@ -316,6 +351,7 @@ int main(void)
         RUN(test_pinned);
         RUN(test_handles);
         RUN(test_child);
+        RUN(test_seized);
         RUN(test_limit);
         RUN(test_not_blamed);
         RUN(test_most_versions);

@@ -146,11 +146,12 @@ static void lock_ends(const char *media, bool lazy)
                 if (lazy)
                         restart_lazily(b);
                 pid_t helper = fork();
-                if (helper == 0) {
+                if (helper == 0) { /* says so itself: only then has it closed what is not its own */
+                        helper = getpid();
+                        CHECK_EQ(write(pipes[1], &helper, sizeof(helper)), sizeof(helper));
                         pause();
                         _exit(0);
                 }
-                CHECK_EQ(write(pipes[1], &helper, sizeof(helper)), sizeof(helper));
                 pause();
                 _exit(0);
         }

@@ -391,8 +391,10 @@ static void test_children(void)
                         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
                         struct belay_reader *r = reader_open();
                         close(ask[1]);
-                        if (fork() == 0) /* lives until this test has closed the pipe */
+                        if (fork() == 0) { /* lives until this test has closed the pipe */
+                                CHECK_EQ(write(told[1], "y", 1), 1);
                                 _exit(read(ask[0], &c, 1) == 0 ? 0 : 1);
+                        }
                         CHECK_EQ(belay_reader_pin(r, 1), 0);
                         CHECK(locked(1));
                         if (!killed)
@@ -401,7 +403,8 @@ static void test_children(void)
                         pause();
                         _exit(1);
                 }
-                CHECK_EQ(read(told[0], &c, 1), 1);
+                for (int both = 0; both < 2; both++)
+                        CHECK_EQ(read(told[0], &c, 1), 1);
                 if (!killed)
                         CHECK(!locked(1));
                 CHECK_EQ(kill(pid, 9), 0);

@@ -241,7 +241,7 @@ static void test_looking(void)
 }
 
 /* A number that the program chose is told, and not used again, like any other. */
-static void test_chosen_number(void)
+static void test_announced_number(void)
 {
         for (unsigned guess = 0; guess < 2; guess++) {
                 make_pool(guess ? "chosen_listed" : "chosen", 3);
@@ -276,6 +276,6 @@ int main(void)
         RUN(test_first_torn);
         RUN(test_unchecked);
         RUN(test_looking);
-        RUN(test_chosen_number);
+        RUN(test_announced_number);
         return 0;
 }
