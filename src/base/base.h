@@ -241,13 +241,12 @@ static inline struct hash128 program_hash(uint32_t kind, const void *from, size_
 
 /* ---- name index ---------------------------------------------------------------------------- */
 
-/* A sorted array of (hash of name, position), in storage the caller owns. The caller compares the
+/* An array of (hash of name, position), sorted by hash, in storage the caller owns. The caller compares the
  * names themselves: two names may share a hash. */
 struct name_entry {
         uint64_t key;
         uint64_t position;
 };
-void names_sort(struct name_entry *entries, size_t count);
 /* Index of the first entry whose key is not below `key`; count if there is none. */
 size_t names_find(const struct name_entry *entries, size_t count, uint64_t key);
 

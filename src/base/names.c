@@ -1,20 +1,6 @@
 /* names.c: the name indexes, sorted and hashed, and the rule for names. */
 #include "base/base.h"
 #include <errno.h>
-#include <stdlib.h>
-
-static int by_key(const void *a, const void *b)
-{
-        const struct name_entry *x = a;
-        const struct name_entry *y = b;
-        return x->key < y->key ? -1 : x->key > y->key;
-}
-
-void names_sort(struct name_entry *entries, size_t count)
-{
-        if (count > 1)
-                qsort(entries, count, sizeof(*entries), by_key);
-}
 
 size_t names_find(const struct name_entry *entries, size_t count, uint64_t key)
 {
