@@ -55,6 +55,7 @@ static int open_engine(struct belay *b)
                 .tracker = n[OPT_TRACKER],
                 .unit_bytes = n[OPT_UNIT],
                 .copy_bytes = n[OPT_COPY_BUFFER],
+                .order = n[OPT_ORDER],
                 .copy_ahead = n[OPT_COPY_AHEAD] != 0,
                 .open_behind = n[OPT_OPEN_BEHIND] != 0,
                 .follow = n[OPT_FOLLOW] != 0,

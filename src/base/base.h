@@ -291,6 +291,7 @@ enum option_id {
         OPT_PROBE_MASK,
         OPT_TRACKER,
         OPT_POLICY,
+        OPT_ORDER,
         OPT_UNIT,
         OPT_COPY_BUFFER,
         OPT_COPY_AHEAD,
@@ -321,6 +322,7 @@ enum { SIGNAL_NONE }; /* the others: signals.c in plat has the same order as the
 enum { DIFF_AUTO, DIFF_ON, DIFF_OFF, DIFF_PAGES };
 enum { MODEL_BELAY, MODEL_FTI };
 enum { POLICY_SYNC, POLICY_ASYNC, POLICY_ADAPTIVE };
+enum { ORDER_TIME, ORDER_PAPER };
 enum { PRECOPY_OFF, PRECOPY_IMMEDIATE, PRECOPY_DELAYED, PRECOPY_PREDICTED };
 
 #define OPTION_TEXT_BYTES 4096

@@ -75,6 +75,9 @@ static const struct option table[OPT_COUNT] = {
                  "when a checkpoint returns and in which order it is flushed: sync when it is "
                  "durable; "
                  "async when the state is frozen, by address; adaptive as the program will write"},
+        [OPT_ORDER] = {"order", KIND_WORD, "time", "time|paper", 0, 0,
+                       "what policy adaptive goes by: when the program wrote first, or also what "
+                       "that write met, as in the AI-Ckpt paper"},
         [OPT_UNIT] = {"unit", KIND_POWER, "256KiB", NULL, 4096, 2 << 20,
                       "bytes that are tracked and copied at once"},
         [OPT_COPY_BUFFER] =

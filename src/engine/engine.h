@@ -14,6 +14,7 @@ struct engine;
 
 struct engine_options {
         uint64_t policy;  /* POLICY_…   */
+        uint64_t order;   /* ORDER_…    */
         uint64_t tracker; /* TRACKER_…  */
         uint64_t unit_bytes, copy_bytes;
         bool copy_ahead, open_behind, follow;

@@ -4,7 +4,8 @@
  * The paper (Algorithm 4) puts units whose first write had to wait before those that were copied,
  * and those before the ones that were flushed in time. What kind of write a unit meets depends on
  * the order before, though, so the order turns over from one epoch to the next. The time of the
- * write says the same and does not depend on it (docs/design/0005).
+ * write says the same and does not depend on it (docs/design/0005). The paper's order is kept to be
+ * measured beside ours (option `order`): by class, then by time, of the epoch before and no other.
  *
  * The plan is sorted once per commit. What the program does during the commit overrides it unit by
  * unit (flush.c). Times are relative to the freeze, so epochs of different length compare. */
@@ -16,16 +17,28 @@ bool order_knows(const struct watch *w, uint64_t u)
         return n->last_access[u] != ACCESS_NONE && n->last_when_ns[u] != UNKNOWN_WHEN;
 }
 
+/* Smaller first: of the paper, the classes of Algorithm 4. Its "any remaining" are those written
+ * after the commit, which the text puts last, and those of which nothing is known. */
+static uint64_t class_of(const struct engine_options *o, uint8_t access)
+{
+        static const uint8_t paper[] = {[ACCESS_WAIT] = 0,
+                                        [ACCESS_COW] = 1,
+                                        [ACCESS_AVOIDED] = 2,
+                                        [ACCESS_AFTER] = 3,
+                                        [ACCESS_NONE] = 4};
+        return o->order == ORDER_PAPER ? paper[access] : access == ACCESS_NONE;
+}
+
 static uint64_t key_of(const struct commit *c, const struct target *t, uint64_t index)
 {
         const struct watch *w = c->part.list[t->region]->watch;
         const struct unit_notes *n = unit_notes(w);
         if (c->options->policy != POLICY_ADAPTIVE)
                 return index;
-        bool written = n->last_access[t->unit] != ACCESS_NONE;
-        uint64_t when = written ? n->last_when_ns[t->unit] : 0;
+        uint8_t access = n->last_access[t->unit];
+        uint64_t when = access != ACCESS_NONE ? n->last_when_ns[t->unit] : 0;
         when += when == 0 || when == UNKNOWN_WHEN ? index : 0;
-        return (written ? 0 : UINT64_C(1) << 60) | (when & ((UINT64_C(1) << 60) - 1));
+        return class_of(c->options, access) << 60 | (when & ((UINT64_C(1) << 60) - 1));
 }
 
 static void sift(struct target *a, uint64_t root, uint64_t count)
@@ -75,7 +88,7 @@ void order_sort_plan(struct commit *c)
  * Where the flusher keeps ahead of the program, most units meet no fault, and only of a few it is
  * known when they were written in this epoch. Their times do not compare with those of the others,
  * from an earlier epoch: waits and copies have moved them. So as long as they came in the order
- * that was expected, all keep the times from which it was made. */
+ * that was expected, all keep the times from which it was made. The paper has no such memory. */
 
 struct agreement {
         uint64_t seen, known; /* units with a time of this epoch; of an earlier one */
@@ -105,6 +118,9 @@ static void compare_pairs(struct agreement *a, const struct watch *w, uint64_t a
 void order_judge(struct commit *c)
 {
         struct agreement a = {0};
+        c->plan.order_holds = false;
+        if (c->options->order == ORDER_PAPER)
+                return;
         for (uint32_t i = 0; i < c->part.count; i++) {
                 const struct watch *w = c->part.list[i]->watch;
                 uint64_t seen = a.seen;
@@ -138,9 +154,10 @@ void order_begin_epoch(struct commit *c, struct watch *w)
                         n->last_access[u] = access;
                 } else if (!w->dirty[u]) {
                         n->last_access[u] = ACCESS_NONE;
-                } else if (n->last_access[u] == ACCESS_NONE) {
+                } else if (n->last_access[u] == ACCESS_NONE || c->options->order == ORDER_PAPER) {
                         /* Written without a fault: after the commit, or behind the flusher. When is
-                         * not known; what was known from earlier epochs stays. */
+                         * not known; what was known from earlier epochs stays, except with the
+                         * paper's order. */
                         n->last_access[u] = access != ACCESS_NONE ? access : ACCESS_AFTER;
                         n->last_when_ns[u] = UNKNOWN_WHEN;
                 }

@@ -77,7 +77,7 @@ static void count_changes(void *arg, enum belay_log_level level, const char *tex
 }
 
 static void run(const char *tracker, const char *policy, const char *unit, const char *buffer,
-                const char *behind, uint64_t *patched)
+                const char *behind, const char *order, uint64_t *patched)
 {
         char path[4096];
         struct belay_config *c;
@@ -95,6 +95,7 @@ static void run(const char *tracker, const char *policy, const char *unit, const
         set(c, "unit", unit);
         set(c, "copy_buffer", buffer);
         set(c, "open_behind", behind);
+        set(c, "order", order);
         set(c, "rate", "400MiB");
         CHECK_EQ(belay_open(c, &b), 0);
         uint8_t *raw = malloc((3u << 20) + 5000 + 200);
@@ -126,9 +127,9 @@ static void run(const char *tracker, const char *policy, const char *unit, const
         atomic_store(&w.stop, true);
         for (int i = 0; i < THREADS; i++)
                 CHECK_EQ(pthread_join(threads[i], NULL), 0);
-        printf("  %s %s unit %s buffer %s open_behind %s: %llu faults, %llu waits, %llu copies, "
-               "%llu avoided, %llu patches\n",
-               tracker, policy, unit, buffer, behind, (unsigned long long)faults,
+        printf("  %s %s unit %s buffer %s open_behind %s order %s: "
+               "%llu faults, %llu waits, %llu copies, %llu avoided, %llu patches\n",
+               tracker, policy, unit, buffer, behind, order, (unsigned long long)faults,
                (unsigned long long)waits, (unsigned long long)cows, (unsigned long long)avoided,
                (unsigned long long)patches);
         *patched += patches;
@@ -148,14 +149,18 @@ int main(int argc, char **argv)
         belay_log_sink(count_changes, NULL, BELAY_LOG_DEBUG);
         for (size_t t = 0; t < ARRAY_LEN(trackers); t++)
                 for (size_t p = 0; p < ARRAY_LEN(policies); p++) {
-                        run(trackers[t], policies[p], "64KiB", "1MiB", "yes", &patched[t]);
+                        run(trackers[t], policies[p], "64KiB", "1MiB", "yes", "time", &patched[t]);
                         if (p == 0 || t == 3)
                                 continue;
-                        run(trackers[t], policies[p], "16KiB", "4MiB", "no", &patched[t]);
+                        run(trackers[t], policies[p], "16KiB", "4MiB", "no", "time", &patched[t]);
                         if (STRESS_TSAN)
                                 continue;
-                        run(trackers[t], policies[p], "64KiB", "0", "yes", &patched[t]);
-                        run(trackers[t], policies[p], "256KiB", "64MiB", "yes", &patched[t]);
+                        run(trackers[t], policies[p], "64KiB", "0", "yes", "time", &patched[t]);
+                        run(trackers[t], policies[p], "256KiB", "64MiB", "yes", "time",
+                            &patched[t]);
+                        if (p == 2)
+                                run(trackers[t], policies[p], "64KiB", "1MiB", "yes", "paper",
+                                    &patched[t]);
                 }
         if (rounds < 12)
                 return 0;

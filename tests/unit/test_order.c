@@ -1,5 +1,5 @@
 /* What an epoch tells about the order of writes: all of its times, or none, as long as they say the
- * same as those before. */
+ * same as those before. And the plan that follows from it, in our order and in the paper's. */
 #include "check.h"
 #include "engine/commit.h"
 #include <stdlib.h>
@@ -121,22 +121,28 @@ static void test_new(void)
         free(w);
 }
 
-/* What was written first is flushed first; what was not written comes last, in order of address. */
-static void test_plan(void)
+static void plan_all(struct world *w)
 {
-        struct world *w = new_world();
         w->notes.place = w->place;
         w->c.plan.list = w->plan;
         w->c.plan.count = UNITS;
         w->options.policy = POLICY_ADAPTIVE;
-        for (uint32_t u = 0; u < UNITS; u++) {
+        for (uint32_t u = 0; u < UNITS; u++)
                 w->plan[u] = (struct target){.unit = u};
+        order_set_keys(&w->c);
+        order_sort_plan(&w->c);
+}
+
+/* What was written first is flushed first; what was not written comes last, in order of address. */
+static void test_plan(void)
+{
+        struct world *w = new_world();
+        for (uint32_t u = 0; u < UNITS; u++) {
                 w->last_when[u] = (u * 37 % UNITS + 1) * MS;
                 if (u % 8 == 0)
                         w->last_access[u] = ACCESS_NONE;
         }
-        order_set_keys(&w->c);
-        order_sort_plan(&w->c);
+        plan_all(w);
         for (uint32_t i = 0; i < UNITS; i++) {
                 uint32_t u = w->plan[i].unit;
                 CHECK_EQ(w->place[u], i);
@@ -149,6 +155,82 @@ static void test_plan(void)
         free(w);
 }
 
+/* Algorithm 4: waited, copied, avoided, the rest; each by time. The times alone would say the
+ * contrary: the rest was written first, what had to wait last. */
+static void test_paper_classes(void)
+{
+        static const uint8_t in_order[] = {ACCESS_WAIT, ACCESS_COW, ACCESS_AVOIDED, ACCESS_AFTER};
+        struct world *w = new_world();
+        w->options.order = ORDER_PAPER;
+        for (uint64_t u = 0; u < UNITS; u++) {
+                uint64_t class = u * 7 % ARRAY_LEN(in_order);
+                w->last_access[u] = in_order[class];
+                w->last_when[u] = ((ARRAY_LEN(in_order) - class) * 100 + u * 37 % UNITS) * MS;
+        }
+        plan_all(w);
+        for (uint32_t i = 0; i < UNITS; i++) {
+                uint32_t u = w->plan[i].unit;
+                CHECK_EQ(w->place[u], i);
+                CHECK_EQ(w->last_access[u], in_order[i / (UNITS / ARRAY_LEN(in_order))]);
+                if (i % (UNITS / ARRAY_LEN(in_order)))
+                        CHECK(w->last_when[u] > w->last_when[w->plan[i - 1].unit]);
+        }
+        w->options.order = ORDER_TIME;
+        plan_all(w);
+        for (uint32_t i = 1; i < UNITS; i++)
+                CHECK(w->last_when[w->plan[i].unit] > w->last_when[w->plan[i - 1].unit]);
+        free(w);
+}
+
+/* Of a class, those whose time is not known come last, by address; of all, those of which nothing is
+ * known. */
+static void test_paper_unknown(void)
+{
+        struct world *w = new_world();
+        w->options.order = ORDER_PAPER;
+        for (uint64_t u = 0; u < UNITS; u++) {
+                w->last_access[u] = u % 4 == 0   ? ACCESS_NONE
+                                    : u % 4 == 1 ? ACCESS_AFTER
+                                                 : ACCESS_AVOIDED;
+                w->last_when[u] = u % 4 == 2 ? UNKNOWN_WHEN : (UNITS - u) * MS;
+        }
+        plan_all(w);
+        static const uint32_t kinds[] = {3, 2, 1, 0};
+        for (uint32_t i = 0; i < UNITS; i++) {
+                uint32_t u = w->plan[i].unit;
+                CHECK_EQ(u % 4, kinds[i / (UNITS / 4)]);
+                if (i % (UNITS / 4))
+                        CHECK_EQ(u > w->plan[i - 1].unit, u % 2 == 0);
+        }
+        free(w);
+}
+
+/* LastAT and LastIndex are those of the epoch before, also where the program came as expected, and
+ * what it wrote after the commit is in no class of what it met before. */
+static void test_paper_remembers_one_epoch(void)
+{
+        struct world *w = new_world();
+        w->options.order = ORDER_PAPER;
+        w->dirty[0] = 0;
+        atomic_store(&w->access[1], ACCESS_AVOIDED);
+        for (uint64_t u = UNITS / 2; u < UNITS; u++)
+                see(w, u, (u + 1) * MS + DELAYED);
+        atomic_store(&w->access[40], ACCESS_WAIT);
+        next_epoch(w);
+        CHECK_EQ(w->last_access[0], ACCESS_NONE);
+        CHECK_EQ(w->last_access[1], ACCESS_AVOIDED);
+        CHECK(!order_knows(&w->w, 1));
+        for (uint64_t u = 2; u < UNITS / 2; u++) {
+                CHECK_EQ(w->last_access[u], ACCESS_AFTER);
+                CHECK(!order_knows(&w->w, u));
+        }
+        for (uint64_t u = UNITS / 2; u < UNITS; u++) {
+                CHECK_EQ(w->last_access[u], u == 40 ? ACCESS_WAIT : ACCESS_COW);
+                CHECK_EQ(w->last_when[u], (u + 1) * MS + DELAYED);
+        }
+        free(w);
+}
+
 int main(void)
 {
         RUN(test_some_as_expected);
@@ -156,5 +238,8 @@ int main(void)
         RUN(test_all);
         RUN(test_new);
         RUN(test_plan);
+        RUN(test_paper_classes);
+        RUN(test_paper_unknown);
+        RUN(test_paper_remembers_one_epoch);
         return 0;
 }
