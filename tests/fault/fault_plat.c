@@ -46,6 +46,10 @@ static const struct {
                          2,
                          {{"ENOLCK", -ENOLCK, false, false, false},
                           {"EWOULDBLOCK", -EWOULDBLOCK, false, false, false}}},
+        [FAULT_LOCK_BYTE] = {"lock_byte",
+                             2,
+                             {{"ENOLCK", -ENOLCK, false, false, false},
+                              {"EAGAIN", -EAGAIN, false, false, false}}},
         [FAULT_RENAME] = {"rename", 1, {{"EIO", -EIO, false, false, false}}},
         [FAULT_UNLINK] = {"unlink", 1, {{"EIO", -EIO, false, false, false}}},
         [FAULT_MMAP] = {"mmap", 1, {{"ENOMEM", -ENOMEM, false, false, false}}},
@@ -196,6 +200,12 @@ static int faulty_flock(int fd)
         return way ? way->code : base->flock(fd);
 }
 
+static int faulty_lock_byte(int fd, uint64_t offset, enum plat_lock how)
+{
+        const struct fault_way *way = next_call(FAULT_LOCK_BYTE);
+        return way ? way->code : base->lock_byte(fd, offset, how);
+}
+
 static int faulty_rename_new(int dir, const char *from, const char *to)
 {
         const struct fault_way *way = next_call(FAULT_RENAME);
@@ -322,6 +332,7 @@ void fault_watch(const struct plat_calls *over)
         faulty.fdatasync = faulty_fdatasync;
         faulty.fsync = faulty_fsync;
         faulty.flock = faulty_flock;
+        faulty.lock_byte = faulty_lock_byte;
         faulty.rename_new = faulty_rename_new;
         faulty.unlink = faulty_unlink;
         faulty.mmap = faulty_mmap;

@@ -25,6 +25,7 @@ enum fault_call {
         FAULT_FDATASYNC,
         FAULT_FSYNC,
         FAULT_FLOCK,
+        FAULT_LOCK_BYTE,
         FAULT_RENAME,
         FAULT_UNLINK,
         FAULT_MMAP,

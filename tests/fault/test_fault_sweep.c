@@ -9,6 +9,7 @@
 #include "fault_sweep.h"
 #include "check.h"
 #include "quick_plat.h"
+#include <belay/read.h>
 #include <errno.h>
 
 static char dir[4096];
@@ -135,12 +136,20 @@ static int act_checkpoint(struct run *r)
         return belay_checkpoint(r->b);
 }
 
+/* A version that another process has pinned, or that cannot be asked for pins: it stays or goes. */
+static bool fault_of_pin(const struct fault_way *way)
+{
+        return way && !way->result && (way->code == -ENOLCK || way->code == -EAGAIN);
+}
+
 static void judge_checkpoint(struct run *r, int rc, uint64_t before)
 {
         const struct snapshot *old = before ? prepared_state(before) : NULL;
         if (rc && rc != BELAY_E_CHECKPOINT && rc != BELAY_E_BROKEN)
                 complain("checkpoint gives %d: %s", rc, belay_error());
         const struct fault_way *way = fault_first();
+        if (rc && fault_of_pin(way) && r->plan.mode != FAULT_ALL)
+                complain("what becomes of an old version fails the new one: %s", belay_error());
         if (way && strcmp(way->name, "unknown") == 0 && rc && rc != BELAY_E_BROKEN)
                 complain("requests are in an unknown state, and the context is not broken");
         const char *name = snapshot_differs(r->attempt, &r->s);
@@ -366,6 +375,33 @@ static void judge_close(struct run *r, int rc)
         verify_version(r, VERSIONS);
 }
 
+/* ---- a reader pins a version ------------------------------------------------------------------- */
+
+static struct belay_reader *reader;
+
+static int act_pin(struct run *r)
+{
+        (void)r;
+        int rc = belay_reader_open(pool, NULL, &reader);
+        if (rc == 0)
+                rc = belay_reader_pin(reader, VERSIONS);
+        return rc ? rc : belay_reader_unpin(reader, VERSIONS);
+}
+
+/* Whatever became of the pin, it holds nobody up once the reader is closed. */
+static void judge_pin(struct run *r, int rc)
+{
+        uint64_t lock = 1;
+        while (lock < fault_count() && fault_kind(lock) != FAULT_LOCK_BYTE)
+                lock++;
+        if (rc == 0 && r->plan.at == lock)
+                complain("a version counts as pinned that is not");
+        CHECK_EQ(belay_reader_close(&reader), 0);
+        run_open(r);
+        arena_attach(&r->arena, r->b, prepared_state(VERSIONS));
+        go_on(r);
+}
+
 static const struct operation operations[] = {
         {"create", prepare_absent, act_open, judge_create},
         {"open", prepare_pool, act_open, judge_open},
@@ -376,6 +412,7 @@ static const struct operation operations[] = {
         {"restart with resize", prepare_resize, act_restart_resize, judge_restart_resize},
         {"region calls", prepare_regions, act_regions, judge_regions},
         {"close", prepare_close, act_close, judge_close},
+        {"pin", prepare_pool, act_pin, judge_pin},
 };
 
 static void sweep_media(const struct setup *setup, const char *only)
