@@ -3,7 +3,7 @@
  *   regions    of which no leaf changed are carried over from the version before
  *   leaves     that lie where they lay in the version before did not change: they are not read
  *   blocks     of other leaves are compared by place or by hash; those that differ are read,
- *              verified and put
+ *              verified and put, with the hash by which they were verified
  *
  * Blocks without a hash can be compared by their place alone. Where the version before is not known
  * all of them are read. */
@@ -17,6 +17,7 @@ struct copying {
         const struct stored_region *old; /* … in the version before, or NULL */
         int64_t old_at;                  /* its position there            */
         bool old_is_base;
+        bool hashed; /* its blocks have hashes, by which the reader verifies them */
         struct leaf_entry now[LEAF_ENTRIES], before[LEAF_ENTRIES];
 };
 
@@ -71,7 +72,9 @@ static int on_block(void *arg, uint64_t block, const void *data, uint32_t bytes)
                 return -ECANCELED;
         int rc = draft_make_room(c->d, bytes);
         if (rc == 0)
-                rc = draft_put(c->d, c->number, block, data);
+                rc = c->hashed ? draft_put_hashed(c->d, c->number, block, data,
+                                                  c->now[block % LEAF_ENTRIES].hash)
+                               : draft_put(c->d, c->number, block, data);
         return rc < 0 ? rc : 0;
 }
 
@@ -133,6 +136,7 @@ static int copy_region(struct copying *c, uint32_t region)
         c->old_at = before ? version_find(before, d->name) : -1;
         c->old = c->old_at < 0 ? NULL : before->regions[c->old_at];
         uint64_t can_keep = draft_can_keep(c->d, c->number);
+        c->hashed = d->hash != HASH_NONE;
         int rc = 0;
         for (uint64_t i = 0; rc == 0 && i < region_leaves(d); i++)
                 rc = atomic_load(c->q->stop) ? -ECANCELED : copy_leaf(c, region, i, can_keep);

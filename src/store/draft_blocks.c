@@ -200,6 +200,18 @@ static int put_zeros(struct draft *d, uint32_t region, uint64_t block, const str
         return set_entry(d, region, block, (struct leaf_entry){.offset = 0});
 }
 
+/* What was staged last is the block, and has this hash. */
+static int keep_staged(struct draft *d, uint32_t region, uint64_t block, struct hash128 hash)
+{
+        struct draft_region *own = &d->regions[region];
+        uint32_t bytes = block_length(own->desc, block);
+        struct leaf_entry e = {writer_keep(d->p, bytes), hash};
+        see(d, own, block);
+        d->result.data_bytes += bytes;
+        own->result.changed_blocks++;
+        return set_entry(d, region, block, e);
+}
+
 /* A block is probably like the one before it. If that was unchanged, this one is looked at where it
  * is, and not copied if it is unchanged too; if not, it is copied at once, and hashed only once. */
 int draft_put(struct draft *d, uint32_t region, uint64_t block, const void *from)
@@ -222,17 +234,35 @@ int draft_put(struct draft *d, uint32_t region, uint64_t block, const void *from
         int rc = writer_stage(d->p, bytes, &copy);
         if (rc)
                 return rc;
-        struct leaf_entry e = {0, copy_and_hash(d, hash, copy, from, bytes, in_place)};
-        own->changing = !compares || !hash_equal(old->hash, e.hash);
+        struct hash128 of_copy = copy_and_hash(d, hash, copy, from, bytes, in_place);
+        own->changing = !compares || !hash_equal(old->hash, of_copy);
         if (!own->changing) {
                 rc = share(d, region, block, old);
                 return rc ? rc : 1;
         }
-        e.offset = writer_keep(d->p, bytes);
-        see(d, own, block);
-        d->result.data_bytes += bytes;
-        own->result.changed_blocks++;
-        return set_entry(d, region, block, e);
+        return keep_staged(d, region, block, of_copy);
+}
+
+int draft_put_hashed(struct draft *d, uint32_t region, uint64_t block, const void *from,
+                     struct hash128 hash)
+{
+        struct draft_region *own = &d->regions[region];
+        uint32_t bytes = block_length(own->desc, block);
+        const struct leaf_entry *old = own->write_all ? NULL : old_entry(d, region, block);
+        void *copy;
+        own->result.put_blocks++;
+        if (block_is_zero(from, bytes))
+                return put_zeros(d, region, block, old);
+        own->changing = !old || old->offset == 0 || !hash_equal(old->hash, hash);
+        if (!own->changing) {
+                int rc = share(d, region, block, old);
+                return rc ? rc : 1;
+        }
+        int rc = writer_stage(d->p, bytes, &copy);
+        if (rc)
+                return rc;
+        memcpy(copy, from, bytes);
+        return keep_staged(d, region, block, hash);
 }
 
 bool draft_same(const struct draft *d, uint32_t region, uint64_t block, const void *from)

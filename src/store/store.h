@@ -253,6 +253,11 @@ int draft_read_old(struct draft *d, uint32_t region, uint64_t block, void *to);
 /* Writes the block, unless the version before has the same content there: then 1. The source may
  * change as soon as this returns; what is written is copied, and its hash is that of the copy. */
 int draft_put(struct draft *d, uint32_t region, uint64_t block, const void *from);
+/* The same for a block of another pool that a reader has just verified: `hash` is the one it was
+ * verified by, of the region's kind and not HASH_NONE, and is stored without being computed again.
+ * What goes wrong in memory after that check is found when the block is read. */
+int draft_put_hashed(struct draft *d, uint32_t region, uint64_t block, const void *from,
+                     struct hash128 hash);
 
 /* Has an earlier version the same content there? Changes nothing: any thread may ask. */
 bool draft_same(const struct draft *d, uint32_t region, uint64_t block, const void *from);

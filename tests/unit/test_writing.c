@@ -227,6 +227,61 @@ static void test_other_hash(void)
         CHECK_EQ(unlink(path), 0);
 }
 
+/* A version in which the blocks are put with these hashes; how many of them it shares. */
+static unsigned put_hashed(struct pool *p, const struct region_desc *d, const uint8_t *data,
+                           const struct leaf_entry *entries)
+{
+        struct draft *draft;
+        struct draft_result result;
+        uint32_t number;
+        unsigned shared = 0;
+        CHECK_EQ(draft_begin(p, &draft), 0);
+        CHECK_EQ(draft_region(draft, d, true, &number), 0);
+        CHECK_EQ(draft_ready(draft, 1), 0);
+        for (uint64_t b = 0; b < region_blocks(d); b++) {
+                int rc = draft_put_hashed(draft, number, b, data + b * d->block_bytes,
+                                          entries[b].hash);
+                CHECK(rc >= 0 && draft_has(draft, number, b));
+                shared += rc == 1;
+        }
+        CHECK_EQ(draft_publish(&draft, &result), 0);
+        return shared;
+}
+
+/* The hash that a reader has verified is stored as it is: if the data did not keep to it, the next
+ * reader finds out. Blocks with the same hash are shared, those of zeros take no place. */
+static void test_put_hashed(void)
+{
+        static const uint32_t hashes[] = {HASH_XXH3, HASH_MD5, HASH_CRC32};
+        static uint8_t data[40000];
+        static uint8_t back[sizeof(data)];
+        struct leaf_entry entries[LEAF_ENTRIES];
+        struct leaf_entry stored[LEAF_ENTRIES];
+        for (unsigned i = 0; i < ARRAY_LEN(hashes); i++) {
+                struct pool *p = open_pool(MEDIA_FILE, "", false);
+                struct region_desc d = region("data", sizeof(data), 16384, hashes[i]);
+                memset(data, 0, sizeof(data));
+                memset(data, 1 + (int)i, 20000); /* the third block, a short one, is zero */
+                CHECK_EQ(write_version(p, &d, data), 0);
+                CHECK_EQ(pool_read_leaf(p, pool_find_version(p, 1), 0, 0, entries), 0);
+                CHECK_EQ(put_hashed(p, &d, data, entries), 3);
+                data[16384]++;
+                entries[1].hash = hash_block(hashes[i], data + 16384, 16384);
+                CHECK_EQ(put_hashed(p, &d, data, entries), 2);
+                CHECK_EQ(read_once(p, pool_find_version(p, 3), 0, back, NULL, NULL), 0);
+                CHECK_MEM(data, back, sizeof(data));
+                CHECK_EQ(pool_read_leaf(p, pool_find_version(p, 3), 0, 0, stored), 0);
+                CHECK_EQ(stored[0].offset, entries[0].offset);
+                CHECK_EQ(stored[2].offset, 0);
+                CHECK(stored[1].offset != entries[1].offset);
+                entries[1].hash.lo ^= 1;
+                CHECK_EQ(put_hashed(p, &d, data, entries), 2);
+                CHECK_EQ(read_once(p, pool_find_version(p, 4), 0, NULL, NULL, NULL), BELAY_E_DATA);
+                CHECK_EQ(pool_close(&p), 0);
+                CHECK_EQ(unlink(path), 0);
+        }
+}
+
 int main(void)
 {
         test_env_clean();
@@ -235,5 +290,6 @@ int main(void)
         RUN(test_growth_taken_back);
         RUN(test_holes);
         RUN(test_other_hash);
+        RUN(test_put_hashed);
         return 0;
 }
