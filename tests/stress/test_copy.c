@@ -1,6 +1,7 @@
 /* The second level, option copy: it has every version that was waited for, exactly; a pool that is
  * lost or damaged, wherever, costs nothing that the copy has.
- * timeout: 300 */
+ * timeout: 300
+ * builds: normal asan tsan */
 #include "api/api_int.h"
 #include "stress.h"
 #include "test_env.h"

@@ -1,5 +1,6 @@
 /* A helper process is told of what happens to versions, and nobody is held up when it is not there
- * or does not listen. */
+ * or does not listen.
+ * builds: normal asan tsan */
 #include "plat/plat.h"
 #include "stress.h"
 #include "test_env.h"

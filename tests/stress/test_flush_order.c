@@ -1,5 +1,6 @@
 /* The order in which a commit is flushed, by what the program met in the epoch before: by time, and
- * in the classes of the paper. The program is made to meet all of them. */
+ * in the classes of the paper. The program is made to meet all of them.
+ * builds: normal asan tsan */
 #include "base/base.h"
 #include "engine/engine_int.h"
 #include "stress.h"

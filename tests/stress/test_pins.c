@@ -1,5 +1,6 @@
 /* What stays in the pool besides the last versions: what a living reader has pinned, and the newest
- * confirmed one. A reader that dies delays nothing, and one that holds too much is named. */
+ * confirmed one. A reader that dies delays nothing, and one that holds too much is named.
+ * builds: normal asan tsan */
 #include "api/api_int.h"
 #include "stress.h"
 #include "test_env.h"
