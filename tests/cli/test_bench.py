@@ -109,7 +109,7 @@ def test_raw():
 FREEZE = ("blocked_over_memcpy_full", "blocked_over_memcpy_full_huge", "blocked_over_memcpy_1pct",
           "blocked_over_memcpy_1pct_huge")
 ORDER = ("increase_adaptive_over_sync", "increase_adaptive_over_async", "waits_adaptive_over_async",
-         "avoided_adaptive_over_async", "increase_plus_over_adaptive", "increase_plus_over_fork")
+         "avoided_adaptive_over_async", "increase_paper_over_time", "increase_plus_over_adaptive", "increase_plus_over_fork")
 COW = ("worst_adaptive_over_async_to_64m", "adaptive_over_async_0", "adaptive_over_async_256th",
        "adaptive_over_async_64th", "adaptive_over_async_16th", "adaptive_over_async_quarter",
        "adaptive_over_async_all")
@@ -140,7 +140,7 @@ def check_order(path):
     for pattern in got["summary"]:
         check_fields(got["summary"][pattern], ORDER)
         names = {r["name"] for r in got["rows"] if r["pattern"] == pattern and r["figure"] == "run time"}
-        assert names == {"no checkpoint", "sync", "async", "adaptive", "adaptive+", "fork"}, names
+        assert names == {"no checkpoint", "sync", "async", "adaptive", "paper", "adaptive+", "fork"}, names
     assert all(len(r["samples"]) == r["rounds"] == 1 for r in got["rows"]), got["rows"]
 
 
