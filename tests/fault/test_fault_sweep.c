@@ -394,7 +394,11 @@ static void judge_pin(struct run *r, int rc)
         uint64_t lock = 1;
         while (lock < fault_count() && fault_kind(lock) != FAULT_LOCK_BYTE)
                 lock++;
-        if (rc == 0 && r->plan.at == lock)
+        /* The lock was asked for again after EAGAIN, and for each pin there is an unpin. */
+        uint64_t locks = 0;
+        for (uint64_t call = lock; call <= fault_count(); call++)
+                locks += fault_kind(call) == FAULT_LOCK_BYTE;
+        if (rc == 0 && r->plan.at == lock && locks < 3)
                 complain("a version counts as pinned that is not");
         CHECK_EQ(belay_reader_close(&reader), 0);
         run_open(r);
