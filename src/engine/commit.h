@@ -47,8 +47,29 @@ struct patches {
         struct patch *list; /* by region and address                  */
         uint64_t count, capacity;
         uint64_t used;  /* so many are in the draft               */
-        uint8_t *block; /* where a patched block is put together  */
+        uint8_t *block; /* where a block is put together          */
         uint64_t block_capacity;
+};
+
+/* Units that are copied at the freeze. */
+struct packed {
+        uint32_t region, unit;
+        uint64_t at; /* of the copy in memory */
+};
+struct packs {
+        struct packed *list;
+        uint64_t count, capacity;
+        uint64_t done; /* so many are in the draft */
+        uint8_t *memory;
+        uint64_t used, bytes; /* of it */
+};
+
+/* The tracked regions of the part, in order of address. */
+struct neighbours {
+        struct watch **watches;
+        uint32_t *regions; /* their positions in the part              */
+        uint64_t *offset;  /* of the first byte of each, among all of them */
+        uint32_t count, capacity;
 };
 
 /* Of registered regions: what the version has of them, in all its parts. */
@@ -70,6 +91,8 @@ struct commit {
         struct commit_part part;
         struct plan plan;
         struct patches patches;
+        struct packs packs;
+        struct neighbours neighbours;
         struct captured captured;
         struct region *retired; /* no longer registered, but in the part */
         uint64_t frozen_ns;
@@ -103,10 +126,27 @@ static inline bool part_has(const struct region *r)
 /* Frees all that a commit has made room for. */
 void commit_destroy(struct commit *c);
 
+/* ---- neighbours.c ---- */
+
+int neighbours_make_room(struct commit *c);
+/* By the freeze, before anything is planned: all of them are watched. */
+void neighbours_find(struct commit *c);
+/* From number `first` on: those that adjoin … */
+struct stretch neighbours_from(const struct commit *c, uint32_t first);
+/* … or are so near that it costs less to look at what lies between them than to look twice. */
+struct stretch neighbours_near(const struct commit *c, uint32_t first);
+
 /* ---- freeze.c ---- */
 
 /* Captures the state of the part, or makes it sure that the flusher can. */
 int freeze_part(struct commit *c, struct precopy *p, struct cost *cost);
+
+/* ---- protect.c ---- */
+
+/* Units that are to be flushed are not captured yet. */
+void protect_set_pending(struct watch *w);
+/* Protects them; what cannot be protected is put at once. */
+int protect_or_put(struct commit *c);
 
 /* ---- flush.c ---- */
 
@@ -117,8 +157,19 @@ void flush_abandon(struct commit *c);
 
 /* ---- put.c ---- */
 
-/* Writes the blocks of a unit into the draft, from `from`. */
+/* Writes a block into the draft, from `from`: 0 if it is another than before, 1 if it is the same. */
+int put_block(struct commit *c, uint32_t region, uint64_t block, const uint8_t *from);
+/* The blocks of a unit. */
 int put_unit(struct commit *c, uint32_t region, uint64_t unit, const uint8_t *from);
+
+/* ---- pack.c: what cannot be protected is copied ---- */
+
+int pack_make_room(struct commit *c);
+/* By the freeze: the unit is copied, and put by the flusher; if there is no room, put right here. */
+int pack_or_put(struct commit *c, uint32_t region, uint64_t unit);
+/* Puts one copied unit; 0 when there is none left, else 1. */
+int pack_step(struct commit *c);
+void pack_abandon(struct commit *c);
 
 /* ---- pages.c ---- */
 
@@ -179,6 +230,8 @@ void patch_abandon(struct commit *c);
 /* ---- order.c ---- */
 
 #define UNKNOWN_WHEN (UINT64_MAX >> 5)
+/* By their keys. */
+void order_sort(struct target *list, uint64_t count);
 /* Is it known when the program writes to the unit? */
 bool order_knows(const struct watch *w, uint64_t u);
 /* At the freeze, and in the flusher. */

@@ -33,7 +33,9 @@ static int compare_piece(void *arg, uint64_t piece)
         struct unit_notes *n = unit_notes(w);
         uint64_t end = min_u64((piece + 1) * l->piece_units, w->span.units);
         for (uint64_t u = piece * l->piece_units; u < end; u++) {
-                if (n->mode[u] != l->mode)
+                uintptr_t begin = unit_begin(&w->span, u);
+                /* Of an edge the copy counts, not what is there now. */
+                if (n->mode[u] != l->mode || edges_meet(w, begin, begin + unit_length(&w->span, u)))
                         continue;
                 n->content[u] = same_unit(l->c, l->region, u) ? CONTENT_SAME : CONTENT_CHANGED;
         }

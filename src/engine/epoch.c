@@ -65,9 +65,9 @@ static void end_capture(struct commit *c)
         c->epoch.faults += atomic_exchange(&g->faults, 0);
         c->epoch.wait_ns += atomic_exchange(&g->wait_ns, 0);
         c->epoch.copied_bytes +=
-                atomic_exchange(&g->copied_bytes, 0) + c->patches.count * PLAT_PAGE;
-        c->epoch.copy_peak_bytes = max_u64(c->epoch.copy_peak_bytes,
-                                           atomic_exchange(&g->pockets_peak, 0) * g->pocket_bytes);
+                atomic_exchange(&g->copied_bytes, 0) + c->patches.count * PLAT_PAGE + c->packs.used;
+        uint64_t pockets = atomic_exchange(&g->pockets_peak, 0) * g->pocket_bytes;
+        c->epoch.copy_peak_bytes = max_u64(c->epoch.copy_peak_bytes, pockets + c->packs.used);
         atomic_store(&g->committing, false);
         atomic_fetch_add(&g->ended, 1);
         (void)raw_futex_wake(&g->ended, INT32_MAX);

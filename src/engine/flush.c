@@ -237,15 +237,18 @@ static int flush_one(struct commit *c, struct cursor *cursor)
         return rc < 0 ? rc : 0;
 }
 
-static int flush_patches(struct commit *c)
+/* What nobody waits for: it was copied at the freeze. */
+static int flush_copies(struct commit *c)
 {
         int rc;
         do {
-                rc = draft_make_room(c->draft, c->patches.block_capacity);
+                rc = draft_make_room(c->draft, c->tracker->guard.pocket_bytes);
                 if (rc)
                         return rc;
                 step_begin(c->steps);
                 rc = patch_step(c);
+                if (rc == 0)
+                        rc = pack_step(c);
                 step_end(c->steps);
         } while (rc > 0);
         return rc;
@@ -265,7 +268,7 @@ int flush_part(struct commit *c)
                 if (rc)
                         return rc;
         }
-        int rc = flush_patches(c);
+        int rc = flush_copies(c);
         if (rc)
                 return rc;
         unseen_count(c);
@@ -313,6 +316,7 @@ void flush_abandon(struct commit *c)
         }
         step_begin(c->steps);
         patch_abandon(c);
+        pack_abandon(c);
         step_end(c->steps);
         await_copies(g);
         for (uint32_t i = 0; i < c->part.count; i++) {

@@ -3,8 +3,8 @@
  *
  *   KEEP    not written since the version before, which has it: nothing to do
  *   PATCH   few of its pages were written: only those count (patch.c)
- *   DIRECT  staged right here: it cannot be protected (edges, small or untracked regions), or is
- *           too little to be worth it
+ *   DIRECT  copied right here, or staged if there is no room for the copy (pack.c): it cannot be
+ *           protected (small or untracked regions), or is too little to be worth it
  *   FLUSH   protected, and captured by the flusher or, if the program is faster, by the fault
  *           handler */
 #include "engine/commit.h"
@@ -15,13 +15,10 @@
 /* Up to this much is staged at the freeze: it costs less than its protection and its faults
  * would. */
 #define DIRECT_BYTES (UINT64_C(2) << 20)
-/* More runs than this are protected as one: a system call each, and mappings are split no further
- * than needed. */
-#define MAX_RUNS 256u
-/* What one thread protects at a time when two do it. */
-#define SHARE_BYTES (UINT64_C(16) << 20)
-/* … and looks at for written pages: 20 µs. */
+/* What one thread looks at for written pages when two do it: 20 µs. */
 #define SCAN_BYTES (UINT64_C(64) << 20)
+/* Regions whose edges one thread takes at a time when two do it. */
+#define EDGES_PIECE UINT64_C(128)
 /* Most bytes copied ahead of the program at the freeze: a millisecond. */
 #define AHEAD_BYTES (UINT64_C(4) << 20)
 
@@ -65,47 +62,100 @@ static int make_room(struct commit *c)
                 c->captured.list = p;
                 c->captured.capacity = captured * 2;
         }
-        return 0;
+        return neighbours_make_room(c);
 }
 
 struct scan {
         struct commit *c;
-        struct watch *w;
+        const struct stretch *stretch;
         uint32_t parts;
 };
 
 static int scan_piece(void *arg, uint64_t piece)
 {
         const struct scan *s = arg;
-        return s->w->ops->scan(s->c->tracker, s->w, (uint32_t)piece, s->parts);
+        return s->stretch->list[0]->ops->scan(s->c->tracker, s->stretch, (uint32_t)piece, s->parts);
 }
 
 /* Finds out which units were written. Two threads look at much memory faster than one. */
-static int find_written(struct commit *c, struct watch *w)
+static int find_written(struct commit *c, const struct stretch *stretch)
 {
-        uint32_t parts = (uint32_t)min_u64(w->span.bytes / SCAN_BYTES, SCAN_PARTS);
-        struct scan s = {c, w, parts < 4 ? 1 : parts};
+        const struct tracker_ops *ops = stretch->list[0]->ops;
+        uint64_t bytes = stretch->list[stretch->count - 1]->span.high - stretch->list[0]->span.low;
+        uint32_t parts = (uint32_t)min_u64(bytes / SCAN_BYTES, SCAN_PARTS);
+        struct scan s = {c, stretch, parts < 4 ? 1 : parts};
         struct shared_work work = {.run = scan_piece, .arg = &s, .pieces = s.parts};
-        int rc = !w->ops->scan ? 0
+        int rc = !ops->scan    ? 0
                  : s.parts > 1 ? workers_share(c->workers, &work)
                                : scan_piece(&s, 0);
-        return rc ? rc : w->ops->collect(c->tracker, w, s.parts);
+        return rc ? rc : ops->collect(c->tracker, stretch, s.parts);
+}
+
+/* Nothing is known of units that were copied early. */
+static int cannot_find(struct commit *c, uint32_t region, int rc)
+{
+        for (uint32_t i = 0; i < c->part.count; i++) {
+                struct watch *w = c->part.list[i]->watch;
+                for (uint64_t u = 0; u < w->span.units; u++)
+                        w->dirty[u] |= unit_notes(w)->early[u];
+        }
+        return err_set(rc, "region '%s': what was written cannot be found out: %s",
+                       c->part.list[region]->desc.name, code_text(rc));
+}
+
+static int find_all_written(struct commit *c)
+{
+        int rc = 0;
+        for (uint32_t i = 0; i < c->part.count; i++) {
+                struct watch *w = c->part.list[i]->watch;
+                patch_remember_dirty(w);
+                precopy_before_collect(w);
+                if (!w->ops->traps)
+                        rc = find_written(c, &(struct stretch){&w, 1});
+                if (rc)
+                        return cannot_find(c, i, rc);
+        }
+        for (uint32_t i = 0; i < c->neighbours.count;) {
+                struct stretch s = neighbours_near(c, i);
+                rc = find_written(c, &s);
+                if (rc)
+                        return cannot_find(c, c->neighbours.regions[i], rc);
+                i += s.count;
+        }
+        return 0;
+}
+
+static int take_edges(void *arg, uint64_t piece)
+{
+        const struct neighbours *n = arg;
+        uint64_t end = min_u64((piece + 1) * EDGES_PIECE, n->count);
+        for (uint64_t i = piece * EDGES_PIECE; i < end; i++)
+                edges_take(n->watches[i]);
+        return 0;
+}
+
+/* Of very many, two threads do it. */
+static void take_all_edges(struct commit *c)
+{
+        struct shared_work work = {.run = take_edges,
+                                   .arg = &c->neighbours,
+                                   .pieces = div_up(c->neighbours.count, EDGES_PIECE)};
+        if (work.pieces >= 8)
+                (void)workers_share(c->workers, &work);
+        for (uint64_t i = 0; work.pieces < 8 && i < work.pieces; i++)
+                (void)take_edges(&c->neighbours, i);
 }
 
 static int collect(struct commit *c, struct precopy *p)
 {
         order_judge(c);
+        int rc = find_all_written(c);
+        if (rc)
+                return rc;
+        take_all_edges(c);
         for (uint32_t i = 0; i < c->part.count; i++) {
                 struct watch *w = c->part.list[i]->watch;
                 struct unit_notes *n = unit_notes(w);
-                patch_remember_dirty(w);
-                precopy_before_collect(w);
-                int rc = find_written(c, w);
-                for (uint64_t u = 0; rc && u < w->span.units; u++)
-                        w->dirty[u] |= n->early[u];
-                if (rc)
-                        return err_set(rc, "region '%s': what was written cannot be found out: %s",
-                                       c->part.list[i]->desc.name, code_text(rc));
                 c->epoch.scanned_bytes += w->ops->scans ? w->span.bytes : 0;
                 patch_find_candidates(c, w);
                 precopy_after_collect(p, w);
@@ -144,10 +194,9 @@ static void decide(struct commit *c)
                         }
                         w->dirty[u] = 1;
                         c->epoch.dirty_units++;
-                        if (patch && n->mode[u] == MODE_PATCH && unit_is_whole(s, u) && u < kept)
+                        if (patch && n->mode[u] == MODE_PATCH && u < kept)
                                 continue;
-                        n->mode[u] =
-                                w->ops->traps && unit_is_whole(s, u) ? MODE_FLUSH : MODE_DIRECT;
+                        n->mode[u] = w->ops->traps ? MODE_FLUSH : MODE_DIRECT;
                         if (by_pages(c->options))
                                 pages_decide(c, i, u, u < kept);
                         if (n->mode[u] == MODE_DIRECT)
@@ -178,9 +227,8 @@ static int put_direct(struct commit *c)
                                 continue;
                         /* Watched from before it is read on, where that costs the program
                          * nothing. */
-                        bool watched = w->ops->take && unit_is_whole(&w->span, u) &&
-                                       w->ops->arm(c->tracker, w, u, 1) == 0;
-                        int rc = put_unit(c, i, u, (const uint8_t *)unit_begin(&w->span, u));
+                        bool watched = w->ops->take && w->ops->arm(c->tracker, w, u, 1) == 0;
+                        int rc = pack_or_put(c, i, u);
                         if (rc)
                                 return rc;
                         if (!watched)
@@ -188,119 +236,6 @@ static int put_direct(struct commit *c)
                         c->epoch.direct_units++;
                 }
         }
-        return 0;
-}
-
-static uint64_t count_runs(const struct watch *w)
-{
-        const struct unit_notes *n = unit_notes(w);
-        uint64_t runs = 0;
-        uint64_t units = w->span.units;
-        for (uint64_t u = 0; (u = skip_zeros(n->mode, u, units)) < units; u++)
-                runs += n->mode[u] == MODE_FLUSH && (u == 0 || n->mode[u - 1] != MODE_FLUSH);
-        return runs;
-}
-
-struct protection {
-        struct commit *c;
-        struct watch *w;
-        uint64_t piece_units;
-        bool between; /* what lies between the units to be flushed is protected with them */
-};
-
-/* The runs to be flushed in one piece of the region. */
-static int protect_piece(void *arg, uint64_t piece)
-{
-        const struct protection *p = arg;
-        const uint8_t *mode = unit_notes(p->w)->mode;
-        uint64_t u = piece * p->piece_units;
-        uint64_t end = min_u64(u + p->piece_units, p->w->span.units);
-        while (u < end) {
-                while (u < end && mode[u] != MODE_FLUSH)
-                        u++;
-                uint64_t last = u;
-                while (last < end && (p->between || mode[last] == MODE_FLUSH))
-                        last++;
-                int rc = last > u ? p->w->ops->protect(p->c->tracker, p->w, u, last - u) : 0;
-                if (rc)
-                        return rc;
-                u = last;
-        }
-        return 0;
-}
-
-/* Protects all units to be flushed. Every page costs some 80 ns, so two threads do it where they
- * can. The kernel refuses when a process has too many mappings; what could not be protected is then
- * staged here and now. */
-static int protect(struct commit *c, struct watch *w)
-{
-        struct unit_notes *n = unit_notes(w);
-        uint64_t units = w->span.units;
-        uint64_t runs = count_runs(w);
-        struct protection p = {c, w, units, runs > MAX_RUNS};
-        n->protected = runs > 0;
-        if (runs == 0)
-                return 0;
-        if (w->ops->shares)
-                p.piece_units = max_u64(SHARE_BYTES / w->span.unit_bytes, 1);
-        if (units < 4 * p.piece_units) {
-                p.piece_units = units;
-                return protect_piece(&p, 0);
-        }
-        struct shared_work work = {
-                .run = protect_piece, .arg = &p, .pieces = div_up(units, p.piece_units)};
-        return workers_share(c->workers, &work);
-}
-
-static void set_pending(struct watch *w)
-{
-        const struct unit_notes *n = unit_notes(w);
-        atomic_store(&w->span.stuck, false);
-        uint64_t units = w->span.units;
-        for (uint64_t u = 0; (u = skip_zeros(n->mode, u, units)) < units; u++)
-                if (n->mode[u] == MODE_FLUSH)
-                        atomic_store(&w->span.state[u], UNIT_PENDING);
-}
-
-/* The flusher counts the plan down to nothing: what is staged already must not be in it. */
-static void drop_direct(struct commit *c)
-{
-        uint64_t kept = 0;
-        for (uint64_t i = 0; i < c->plan.count; i++) {
-                const struct target *t = &c->plan.list[i];
-                if (unit_notes(c->part.list[t->region]->watch)->mode[t->unit] != MODE_DIRECT)
-                        c->plan.list[kept++] = *t;
-        }
-        c->plan.count = kept;
-}
-
-static int protect_or_put(struct commit *c)
-{
-        for (uint32_t i = 0; i < c->part.count; i++) {
-                struct watch *w = c->part.list[i]->watch;
-                struct unit_notes *n = unit_notes(w);
-                if (!w->ops->traps)
-                        continue;
-                set_pending(w);
-                int rc = protect(c, w);
-                if (rc == 0)
-                        continue;
-                c->unprotected = c->part.list[i];
-                c->unprotected_code = rc;
-                span_open(&w->span);
-                for (uint64_t u = 0; u < w->span.units; u++) {
-                        if (!unit_claim(&w->span, u))
-                                continue;
-                        rc = put_unit(c, i, u, (const uint8_t *)unit_begin(&w->span, u));
-                        unit_finish(&w->span, u, UNIT_DONE);
-                        if (rc)
-                                return rc;
-                        n->mode[u] = MODE_DIRECT;
-                        units_written(&w->span, u, 1);
-                        c->epoch.direct_units++;
-                }
-        }
-        drop_direct(c);
         return 0;
 }
 
@@ -402,7 +337,7 @@ static int freeze_alone(struct commit *c, struct precopy *p, struct cost *cost)
         copy_ahead(c);
         if (c->options->policy == POLICY_SYNC) {
                 for (uint32_t i = 0; i < c->part.count; i++)
-                        set_pending(c->part.list[i]->watch);
+                        protect_set_pending(c->part.list[i]->watch);
                 return 0;
         }
         return protect_or_put(c);
@@ -420,6 +355,8 @@ int freeze_part(struct commit *c, struct precopy *p, struct cost *cost)
         if (rc == 0)
                 rc = patch_make_room(c);
         if (rc == 0)
+                rc = pack_make_room(c);
+        if (rc == 0)
                 (void)compare_prepare(c);
         /* The medium is waited for before anybody has to wait for us. */
         if (rc == 0 && p->draft)
@@ -428,6 +365,7 @@ int freeze_part(struct commit *c, struct precopy *p, struct cost *cost)
                 rc = faults_ready();
         if (rc)
                 return rc;
+        neighbours_find(c);
         guard_shut(&c->tracker->guard);
         pool_defer(c->pool, c->options->policy != POLICY_SYNC);
         rc = freeze_alone(c, p, cost);

@@ -51,8 +51,9 @@ struct unit_notes {
         bool copied_early;        /* in this interval                                             */
         bool put_again;           /* a unit in the draft was written since                        */
         bool protected;           /* by this commit: something has to be opened                   */
-        bool runs;                /* by this commit: opened in long runs                          */
-        bool fresh;               /* no commit yet: taken for dense, if there is such a thing     */
+        bool scattered; /* … and clean units between others with them                   */
+        bool runs;      /* by this commit: opened in long runs                          */
+        bool fresh;     /* no commit yet: taken for dense, if there is such a thing     */
 };
 
 /* Where they are follows from the region and the watch: a pointer would be one more line that the
@@ -64,12 +65,6 @@ static inline struct region_notes *region_notes(const struct region *r)
 static inline struct unit_notes *unit_notes(const struct watch *w)
 {
         return (struct unit_notes *)(uintptr_t)(w + 1);
-}
-
-/* Does the unit consist of pages that can be protected? */
-static inline bool unit_is_whole(const struct span *s, uint64_t u)
-{
-        return unit_begin(s, u) >= s->low && unit_begin(s, u) + unit_length(s, u) <= s->high;
 }
 
 /* What mem is to keep for them. */

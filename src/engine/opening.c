@@ -89,8 +89,45 @@ static void open_span(struct commit *c, struct watch *w)
         atomic_store(&w->span.stuck, false);
 }
 
+/* Most regions that are opened in one step: others wait for its end. */
+#define MOST_TOGETHER 256u
+
+static bool opens_together(const struct watch *w)
+{
+        const struct unit_notes *n = unit_notes(w);
+        return w->ops == &tracker_dense && n->protected;
+}
+
+/* Dense regions side by side, from number `first` on; returns the number behind them. */
+static uint32_t open_neighbours(struct commit *c, uint32_t first)
+{
+        struct watch **list = c->neighbours.watches;
+        uint32_t end = first;
+        while (end < c->neighbours.count && end - first < MOST_TOGETHER &&
+               opens_together(list[end]) &&
+               (end == first || watches_adjoin(list[end - 1], list[end])))
+                end++;
+        if (end - first < 2 ||
+            !span_open_pages(&list[first]->span, list[first]->span.low, list[end - 1]->span.high))
+                return max_u64(end, first + 1) & UINT32_MAX;
+        for (uint32_t i = first; i < end; i++) {
+                struct unit_notes *n = unit_notes(list[i]);
+                uint64_t units = list[i]->span.units;
+                units_written(&list[i]->span, 0, units);
+                for (uint64_t u = 0; (u = skip_zeros(n->mode, u, units)) < units; u++)
+                        n->mode[u] = n->mode[u] == MODE_FLUSH ? MODE_OPENED : n->mode[u];
+                n->protected = i == first && atomic_load(&list[i]->span.below) < list[i]->span.low;
+        }
+        return end;
+}
+
 void opening_finish(struct commit *c)
 {
+        for (uint32_t i = 0; i < c->neighbours.count;) {
+                step_begin(c->steps);
+                i = open_neighbours(c, i);
+                step_end(c->steps);
+        }
         for (uint32_t i = 0; i < c->part.count; i++) {
                 struct watch *w = c->part.list[i]->watch;
                 step_begin(c->steps);

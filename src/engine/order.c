@@ -56,7 +56,7 @@ static void sift(struct target *a, uint64_t root, uint64_t count)
 }
 
 /* Heap sort: in place, since the flusher may not allocate (libc's qsort does). */
-static void sort(struct target *a, uint64_t count)
+void order_sort(struct target *a, uint64_t count)
 {
         for (uint64_t i = count / 2; i > 0; i--)
                 sift(a, i - 1, count);
@@ -77,7 +77,7 @@ void order_set_keys(struct commit *c)
 void order_sort_plan(struct commit *c)
 {
         if (c->options->policy == POLICY_ADAPTIVE)
-                sort(c->plan.list, c->plan.count);
+                order_sort(c->plan.list, c->plan.count);
         for (uint64_t i = 0; i < c->plan.count; i++)
                 unit_notes(c->part.list[c->plan.list[i].region]->watch)
                         ->place[c->plan.list[i].unit] = (uint32_t)i;

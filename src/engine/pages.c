@@ -28,12 +28,16 @@ static void keep(struct commit *c, uint32_t region, uint64_t first, uint64_t end
 }
 
 /* A page that two units share may have been watched anew for the other one: it counts as written.
- * So the blocks of the unit that may be kept are those in [*low, *high). */
-static void own_pages(const struct span *s, uint64_t unit, uintptr_t *low, uintptr_t *high)
+ * So the blocks of the unit that may be kept are those in [*low, *high), which ends with the region
+ * where the edges are as they were. */
+static void own_pages(const struct watch *w, uint64_t unit, uintptr_t *low, uintptr_t *high)
 {
-        *low = align_up(unit_begin(s, unit), PLAT_PAGE);
+        const struct span *s = &w->span;
+        *low = unit_begin(s, unit);
         *high = unit_begin(s, unit) + unit_length(s, unit);
-        if (unit + 1 < s->units)
+        if (unit > 0 || (w->edges_changed & EDGE_HEAD))
+                *low = align_up(*low, PLAT_PAGE);
+        if (unit + 1 < s->units || (w->edges_changed & EDGE_TAIL))
                 *high -= *high % PLAT_PAGE;
 }
 
@@ -43,7 +47,7 @@ int pages_keep_unwritten(struct commit *c, uint32_t region, uint64_t unit)
         struct watch *w = r->watch;
         uintptr_t low;
         uintptr_t high;
-        own_pages(&w->span, unit, &low, &high);
+        own_pages(w, unit, &low, &high);
         if (!w->ops->written || w->pages[unit] == 0 ||
             w->pages[unit] >= div_up(unit_length(&w->span, unit), PLAT_PAGE) || low >= high)
                 return 0;
@@ -59,7 +63,7 @@ int pages_keep_unwritten(struct commit *c, uint32_t region, uint64_t unit)
                 keep(c, region, next, (max_u64(written.start, low) - start) / bytes);
                 next = max_u64(next, div_up(written.end - start, bytes));
         }
-        bool last = unit + 1 == w->span.units;
+        bool last = high == start + r->desc.bytes;
         keep(c, region, next, last ? region_blocks(&r->desc) : (high - start) / bytes);
         return 1;
 }

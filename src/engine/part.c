@@ -53,5 +53,10 @@ void commit_destroy(struct commit *c)
         budget_free(budget, c->plan.list);
         budget_free(budget, c->patches.list);
         budget_free(budget, c->patches.block);
+        budget_free(budget, c->packs.list);
+        budget_free(budget, c->neighbours.watches);
+        budget_free(budget, c->neighbours.regions);
+        budget_free(budget, c->neighbours.offset);
+        budget_free(budget, c->packs.memory);
         budget_free(budget, c->captured.list);
 }

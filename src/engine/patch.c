@@ -160,7 +160,9 @@ static void copy_page(struct commit *c, uint32_t region, uintptr_t page)
         }
         c->patches.list[i] = (struct patch){page, region, (uint32_t)pocket};
         c->patches.count++;
-        program_copy(copy_of(c, i), (const void *)page, PLAT_PAGE);
+        uintptr_t low = max_u64(page, w->span.start);
+        uintptr_t high = min_u64(page + PLAT_PAGE, w->span.start + w->span.bytes);
+        program_copy(copy_of(c, i) + (low - page), (const void *)low, high - low);
         call_dirty(w, page, page + PLAT_PAGE);
 }
 
@@ -186,8 +188,7 @@ static int put_here(struct commit *c, uint32_t region, uint64_t block)
         const struct region *r = c->part.list[region];
         if (block == NO_BLOCK || !wants_block(c, region, block))
                 return 0;
-        int rc = draft_put(c->draft, c->part.first + region, block,
-                           (const uint8_t *)r->ptr + block * r->desc.block_bytes);
+        int rc = put_block(c, region, block, (const uint8_t *)r->ptr + block * r->desc.block_bytes);
         return rc < 0 ? rc : 0;
 }
 
@@ -219,22 +220,119 @@ static int take_pages(struct commit *c, uint32_t region, struct plat_range range
         return 0;
 }
 
-static int take_run(struct commit *c, uint32_t region, uint64_t first, uint64_t count)
+/* A run of units in which nothing but patched and clean ones lie, from one region to another that
+ * may be its neighbour. */
+struct run {
+        uint32_t from, to; /* numbers among the neighbours                    */
+        uint64_t first;    /* unit of the first region …                      */
+        uint64_t end;      /* … and behind the last unit, of the last region  */
+};
+
+/* Where its pages are taken to. */
+struct taker {
+        struct commit *c;
+        const struct run *run;
+        uint32_t at;   /* number of the region */
+        uint64_t last; /* block that was not put yet, or NO_BLOCK */
+};
+
+static struct watch *watch_of(const struct taker *t)
 {
-        const struct region *r = c->part.list[region];
-        uint64_t last = NO_BLOCK;
+        return t->c->neighbours.watches[t->at];
+}
+
+static uint32_t region_of(const struct taker *t)
+{
+        return t->c->neighbours.regions[t->at];
+}
+
+/* The units of the run in the region: [*first, *end). */
+static void units_in(const struct taker *t, uint64_t *first, uint64_t *end)
+{
+        *first = t->at == t->run->from ? t->run->first : 0;
+        *end = t->at == t->run->to ? t->run->end : watch_of(t)->span.units;
+}
+
+/* An edge that changed counts as a page. What goes into the block is the copy that was taken of it
+ * before (edges_lay_over). */
+static int take_edge(struct taker *t, uint8_t edge)
+{
+        const struct watch *w = watch_of(t);
+        uint64_t first;
+        uint64_t end;
+        uint64_t u;
+        uint64_t edge_end;
+        if (!(w->edges_changed & edge))
+                return 0;
+        units_in(t, &first, &end);
+        edges_units(w, edge, &u, &edge_end);
+        if (edge_end <= first || u >= end)
+                return 0;
+        uintptr_t page = edge == EDGE_HEAD ? w->span.low - PLAT_PAGE : w->span.high;
+        return take_pages(t->c, region_of(t), (struct plat_range){page, page + PLAT_PAGE, 0},
+                          &t->last);
+}
+
+static int enter_region(struct taker *t, uint32_t at)
+{
+        t->at = at;
+        t->last = NO_BLOCK;
+        return take_edge(t, EDGE_HEAD);
+}
+
+static int leave_region(struct taker *t)
+{
+        int rc = take_edge(t, EDGE_TAIL);
+        return rc ? rc : put_here(t->c, region_of(t), t->last);
+}
+
+static int next_region(struct taker *t)
+{
+        int rc = leave_region(t);
+        return rc ? rc : enter_region(t, t->at + 1);
+}
+
+/* Pages between regions are nobody's. */
+static int take_range(struct taker *t, struct plat_range range)
+{
+        int rc = 0;
+        for (;;) {
+                const struct span *s = &watch_of(t)->span;
+                struct plat_range own = {max_u64(range.start, s->low), min_u64(range.end, s->high),
+                                         0};
+                if (own.start < own.end)
+                        rc = take_pages(t->c, region_of(t), own, &t->last);
+                if (rc || range.end <= s->high || t->at == t->run->to)
+                        return rc;
+                rc = next_region(t);
+                if (rc)
+                        return rc;
+        }
+}
+
+static int take_run(struct commit *c, const struct run *run)
+{
+        struct taker t = {.c = c, .run = run};
+        const struct span *a = &c->neighbours.watches[run->from]->span;
+        const struct span *b = &c->neighbours.watches[run->to]->span;
+        uintptr_t low = unit_begin(a, run->first);
+        uintptr_t high = unit_begin(b, run->end - 1) + unit_length(b, run->end - 1);
+        low = max_u64(low - low % PLAT_PAGE, a->low);
+        high = min_u64(align_up(high, PLAT_PAGE), b->high);
         uint64_t at = 0;
         int n;
-        int rc = 0;
+        int rc = enter_region(&t, run->from);
         do {
-                n = r->watch->ops->take(c->tracker, r->watch, first, count, &at);
+                n = watch_of(&t)->ops->take(c->tracker, low, high, &at);
                 for (int i = 0; rc == 0 && i < n; i++)
-                        rc = take_pages(c, region, c->tracker->ranges[i], &last);
+                        rc = take_range(&t, c->tracker->ranges[i]);
         } while (rc == 0 && n > 0);
         if (n < 0)
                 return err_set(n, "region '%s': what was written cannot be found out: %s",
-                               r->desc.name, code_text(n));
-        return rc ? rc : put_here(c, region, last);
+                               c->part.list[region_of(&t)]->desc.name, code_text(n));
+        while (rc == 0 && t.at < run->to)
+                rc = next_region(&t);
+        return rc ? rc : leave_region(&t);
 }
 
 static bool in_run(const struct watch *w, uint64_t u)
@@ -243,36 +341,58 @@ static bool in_run(const struct watch *w, uint64_t u)
         return n->mode[u] == MODE_PATCH || n->mode[u] == MODE_KEEP;
 }
 
-/* The end of a run that begins with the patched unit u. Clean units up to the next patched one are
- * part of it, unless they are many: the kernel walks them faster than it is asked twice, but a look
- * at all of a large region for one page of it costs as much as the scan before. */
-static uint64_t end_of_run(const struct watch *w, uint64_t u)
+/* How far a run goes that has got to `run->end`, a patched unit: clean units up to the next patched
+ * one are part of it, unless they are many: the kernel walks them faster than it is asked twice, but
+ * a look at all of a large region for one page of it costs as much as the scan before. */
+static void extend_run(const struct commit *c, struct run *run, uint32_t stretch_end)
 {
-        const struct unit_notes *n = unit_notes(w);
-        uint64_t gap = max_u64(GAP_BYTES / w->span.unit_bytes, 1);
-        uint64_t end = u + 1;
-        for (uint64_t next = end; next < w->span.units && next - end < gap && in_run(w, next);
-             next++)
-                if (n->mode[next] == MODE_PATCH)
-                        end = next + 1;
-        return end;
+        uint32_t at = run->to;
+        uint64_t u = run->end;
+        uint64_t clean = 0;
+        while (clean < GAP_BYTES) {
+                const struct watch *w = c->neighbours.watches[at];
+                if (u == w->span.units) {
+                        if (++at == stretch_end)
+                                return;
+                        u = 0;
+                        continue;
+                }
+                if (!in_run(w, u))
+                        return;
+                clean += unit_length(&w->span, u);
+                if (unit_notes(w)->mode[u++] == MODE_PATCH) {
+                        run->to = at;
+                        run->end = u;
+                        clean = 0;
+                }
+        }
 }
 
-static int take_region(struct commit *c, uint32_t region)
+/* The next patched unit from `unit` of neighbour `at` on; false if there is none up to `end`. */
+static bool find_patched(const struct commit *c, uint32_t *at, uint64_t *unit, uint32_t end)
 {
-        const struct watch *w = c->part.list[region]->watch;
-        const struct unit_notes *n = unit_notes(w);
-        const uint8_t *mode = n->mode;
-        for (uint64_t u = 0; u < w->span.units; u++) {
-                const uint8_t *next = memchr(mode + u, MODE_PATCH, w->span.units - u);
-                if (!next)
-                        return 0;
-                u = (uint64_t)(next - mode);
-                uint64_t end = end_of_run(w, u);
-                int rc = take_run(c, region, u, end - u);
+        for (; *at < end; ++*at, *unit = 0) {
+                const struct watch *w = c->neighbours.watches[*at];
+                const uint8_t *mode = unit_notes(w)->mode;
+                const uint8_t *next = memchr(mode + *unit, MODE_PATCH, w->span.units - *unit);
+                if (next) {
+                        *unit = (uint64_t)(next - mode);
+                        return true;
+                }
+        }
+        return false;
+}
+
+static int take_stretch(struct commit *c, uint32_t at, uint32_t end)
+{
+        for (uint64_t u = 0; find_patched(c, &at, &u, end);) {
+                struct run run = {.from = at, .to = at, .first = u, .end = u + 1};
+                extend_run(c, &run, end);
+                int rc = take_run(c, &run);
                 if (rc)
                         return rc;
-                u = end - 1;
+                at = run.to;
+                u = run.end;
         }
         return 0;
 }
@@ -280,10 +400,12 @@ static int take_region(struct commit *c, uint32_t region)
 int patch_take(struct commit *c)
 {
         c->patches.count = c->patches.used = 0;
-        for (uint32_t i = 0; i < c->part.count; i++) {
-                int rc = c->part.list[i]->watch->ops->take ? take_region(c, i) : 0;
+        for (uint32_t i = 0; i < c->neighbours.count;) {
+                struct stretch s = neighbours_from(c, i);
+                int rc = s.list[0]->ops->take ? take_stretch(c, i, i + s.count) : 0;
                 if (rc)
                         return rc;
+                i += s.count;
         }
         c->epoch.patches += c->patches.count;
         return 0;
@@ -324,7 +446,7 @@ static int lost_page(struct commit *c, uint64_t i, uintptr_t begin, uintptr_t en
 
 /* Block number `block`; copy number i is the first one that lies in it. Of memory that the program
  * has back, all of the pages may be lost. */
-static int put_block(struct commit *c, uint64_t i, uint64_t block)
+static int put_patched(struct commit *c, uint64_t i, uint64_t block)
 {
         uint32_t region = c->patches.list[i].region;
         const struct region *r = c->part.list[region];
@@ -343,6 +465,7 @@ static int put_block(struct commit *c, uint64_t i, uint64_t block)
         if (rc)
                 return rc;
         overlay(c, i, begin, end);
+        edges_lay_over(r->watch, begin, end, c->patches.block);
         rc = draft_put(c->draft, c->part.first + region, block, c->patches.block);
         return rc < 0 ? rc : 0;
 }
@@ -359,7 +482,7 @@ int patch_step(struct commit *c)
         for (blocks_of(c->part.list[p->region], p->page, p->page + PLAT_PAGE, &b, &end);
              rc == 0 && b < end; b++)
                 if (wants_block(c, p->region, b))
-                        rc = put_block(c, i, b);
+                        rc = put_patched(c, i, b);
         if ((i + 1) % pages_per_pocket(c) == 0 || i + 1 == c->patches.count)
                 pocket_give(&c->tracker->guard, p->pocket);
         return rc ? rc : 1;

@@ -129,7 +129,7 @@ static int scan_pages(struct precopy *p, struct watch *w, bool again, bool *miss
         uint64_t at = s->low;
         int n;
         do {
-                n = again ? w->ops->take(p->tracker, w, 0, s->units, &at)
+                n = again ? w->ops->take(p->tracker, s->low, s->high, &at)
                           : w->ops->written(p->tracker, w, at, s->high);
                 *missed |= call_pages_modified(p, w, n);
                 if (!again && n > 0)
@@ -154,6 +154,19 @@ static bool look_at_pages(struct precopy *p, struct watch *w, bool again)
                 memset(n->early, 0, w->span.units);
         }
         return missed;
+}
+
+/* What is put into the draft has the edges as they are taken here. */
+static void look_at_edges(struct precopy *p, struct watch *w)
+{
+        edges_take(w);
+        for (unsigned edge = EDGE_HEAD; edge <= EDGE_TAIL; edge++) {
+                uint64_t u;
+                uint64_t end;
+                edges_units(w, edge, &u, &end);
+                for (; u < end && (w->edges_changed & edge); u++)
+                        call_modified(p, w, u);
+        }
 }
 
 static bool can_watch(const struct region *r)
@@ -223,6 +236,8 @@ static int begin_draft(struct precopy *p)
                 rc = part_take_all(p->commit, p->regions);
         if (rc == 0)
                 rc = part_describe(p->commit);
+        if (rc == 0)
+                rc = patch_make_room(p->commit);
         if (rc) {
                 draft_abort(&p->commit->draft);
                 return rc;
@@ -253,14 +268,13 @@ static int await_writes(struct precopy *p, struct watch *w)
 }
 
 /* A unit that has not changed is copied, too, if the version does not share blocks with the one
- * before; but once an interval: not if a draft had to be dropped. The unit at either end of a region
- * may share a page with other memory: it waits for the checkpoint. */
+ * before; but once an interval: not if a draft had to be dropped. */
 static bool is_to_copy(const struct precopy *p, const struct region *r, uint64_t u)
 {
         const struct watch *w = r->watch;
         const struct unit_notes *n = unit_notes(w);
         bool in_full = !region_notes(r)->shares && !p->dropped;
-        return (w->dirty[u] || in_full) && !n->early[u] && unit_is_whole(&w->span, u);
+        return (w->dirty[u] || in_full) && !n->early[u];
 }
 
 static bool has_work(const struct precopy *p, const struct region *r)
@@ -268,8 +282,7 @@ static bool has_work(const struct precopy *p, const struct region *r)
         const struct watch *w = r->watch;
         const struct unit_notes *n = unit_notes(w);
         for (uint64_t u = 0; u < w->span.units; u++)
-                if (is_to_copy(p, r, u) || (atomic_load(&w->span.written[u]) && !n->early[u] &&
-                                            unit_is_whole(&w->span, u)))
+                if (is_to_copy(p, r, u) || (atomic_load(&w->span.written[u]) && !n->early[u]))
                         return true;
         return false;
 }
@@ -287,6 +300,7 @@ static int copy_region(struct precopy *p, uint32_t i)
                 forecast_modified(&n->forecast, elapsed_ns(p), look_interval_ns(p) / 2);
         if (is_foreign(w))
                 return 0;
+        look_at_edges(p, w);
         int rc = await_writes(p, w);
         for (uint64_t u = 0; rc == 0 && u < w->span.units && !must_stop(p) && !p->failed; u++) {
                 if (!is_to_copy(p, p->commit->part.list[i], u))

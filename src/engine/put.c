@@ -1,6 +1,20 @@
 /* put.c: the blocks of a captured unit go into the draft. */
 #include "engine/commit.h"
 
+/* What is at the edges of the region may have been written since the freeze. */
+int put_block(struct commit *c, uint32_t region, uint64_t block, const uint8_t *from)
+{
+        const struct region *r = c->part.list[region];
+        uintptr_t begin = (uintptr_t)r->ptr + block * r->desc.block_bytes;
+        uintptr_t end = begin + block_length(&r->desc, block);
+        if (edges_meet(r->watch, begin, end)) {
+                program_copy(c->patches.block, from, end - begin);
+                edges_lay_over(r->watch, begin, end, c->patches.block);
+                from = c->patches.block;
+        }
+        return draft_put(c->draft, c->part.first + region, block, from);
+}
+
 int put_unit(struct commit *c, uint32_t region, uint64_t unit, const uint8_t *from)
 {
         const struct region *r = c->part.list[region];
@@ -20,8 +34,7 @@ int put_unit(struct commit *c, uint32_t region, uint64_t unit, const uint8_t *fr
         for (uint64_t block = first; !same && block < end; block++) {
                 if (kept && draft_has(c->draft, c->part.first + region, block))
                         continue;
-                int rc = draft_put(c->draft, c->part.first + region, block,
-                                   from + (block - first) * r->desc.block_bytes);
+                int rc = put_block(c, region, block, from + (block - first) * r->desc.block_bytes);
                 if (rc < 0)
                         return rc;
                 changed += rc == 0;

@@ -61,8 +61,11 @@ struct watch {
         const struct tracker_ops *ops; /* may be weaker than the tracker's own               */
         uint8_t *dirty;                /* per unit: changed since the last published version */
         uint32_t *pages;               /* per unit: written pages; 0: not known              */
+        uint8_t *edges;                /* copy of its edges, or NULL if it has none          */
+        uint8_t edges_changed;         /* which: EDGE_HEAD, EDGE_TAIL                        */
         bool huge;                     /* mostly in huge pages                               */
         bool fixed;                    /* another tracker does not work there                */
+        bool joined;                   /* registered with the pages at its edges             */
 };
 
 /* Room that the owner of a tracker wants right behind each watch: so many bytes (a multiple of 8),
@@ -82,6 +85,18 @@ struct scan_part {
         int count;
 };
 
+/* Watches in order of address, of one tracker: what they are asked for is asked once. */
+struct stretch {
+        struct watch **list;
+        uint32_t count; /* not 0 */
+};
+/* The pages of units [first, first + count) that may be protected: [*low, *high). */
+void units_pages(const struct watch *w, uint64_t first, uint64_t count, uintptr_t *low,
+                 uintptr_t *high);
+/* Does b begin in the page in which a ends, or in the next, and has the same tracker, with which the
+ * pages between them are registered, too? */
+bool watches_adjoin(const struct watch *a, const struct watch *b);
+
 struct tracker {
         const struct tracker_ops *ops;
         struct budget *budget;
@@ -92,7 +107,8 @@ struct tracker {
         uint64_t largest_unit;    /* … and the largest unit of those that trap */
         uint64_t unit_bytes;
         struct notes_room room;
-        struct shelf small_watches; /* those of one unit, which may be very many */
+        struct shelf small_watches; /* those of one unit, which may be very many  */
+        struct shelf edges[2];      /* … and edges: up to a page, up to two of them */
         bool small;                 /* regions smaller than a unit are watched, too */
         struct plat_range *ranges;  /* for scanning … */
         struct scan_part parts[SCAN_PARTS];
@@ -112,17 +128,16 @@ struct tracker_ops {
         void (*remove)(struct tracker *t, struct watch *w);
         /* Before collect, for every one of `parts` (SCAN_PARTS at most), in any thread; may be
          * NULL */
-        int (*scan)(struct tracker *t, struct watch *w, uint32_t part, uint32_t parts);
+        int (*scan)(struct tracker *t, const struct stretch *s, uint32_t part, uint32_t parts);
         /* Sets dirty[] for units that may have been written since they were armed. More is allowed,
          * less never. */
-        int (*collect)(struct tracker *t, struct watch *w, uint32_t parts);
-        /* Writes fault from now on. */
-        int (*protect)(struct tracker *t, struct watch *w, uint64_t first, uint64_t count);
-        /* Pages of units [first, first + count) that were written since they were armed, from
-         * address *at on, and arms them in the same step; may be NULL. Returns how many ranges
-         * it put into t->ranges. */
-        int (*take)(struct tracker *t, struct watch *w, uint64_t first, uint64_t count,
-                    uint64_t *at);
+        int (*collect)(struct tracker *t, const struct stretch *s, uint32_t parts);
+        /* Writes to the pages of [low, high) fault from now on. */
+        int (*protect)(struct tracker *t, uintptr_t low, uintptr_t high);
+        /* Pages of [low, high), of watches that adjoin, that were written since they were armed,
+         * from address *at on, and arms them in the same step; may be NULL. Returns how many
+         * ranges it put into t->ranges. */
+        int (*take)(struct tracker *t, uintptr_t low, uintptr_t high, uint64_t *at);
         /* Has any page of [low, high) been written since it was armed? With `take` only. */
         int (*written)(struct tracker *t, struct watch *w, uint64_t low, uint64_t high);
         /* Begins to watch for writes anew. With needs_faults that is to protect. */
@@ -155,5 +170,18 @@ int faults_ready(void);
 /* Memory for copies: `bytes`, rounded down to units, and no more than MOST_POCKETS of them. No commit
  * may be running. */
 int tracker_set_pockets(struct tracker *t, uint64_t bytes);
+
+/* ---- edges: what a region has of pages that also hold other memory (edges.c) ---- */
+
+enum { EDGE_HEAD = 1, EDGE_TAIL = 2 };
+/* Copies the edges as they are now. Units with an edge that is not as it was last time are dirty,
+ * and have a written page more. */
+void edges_take(struct watch *w);
+/* Is any byte of [begin, end) in an edge? */
+bool edges_meet(const struct watch *w, uintptr_t begin, uintptr_t end);
+/* `copy` stands for [begin, end) of the region: its edges become those that were taken. */
+void edges_lay_over(const struct watch *w, uintptr_t begin, uintptr_t end, uint8_t *copy);
+/* The units [*first, *end) that one of the two edges lies in; none if it is empty. */
+void edges_units(const struct watch *w, unsigned edge, uint64_t *first, uint64_t *end);
 
 #endif

@@ -13,6 +13,11 @@ void spans_unlock(void);
 void spans_await_none(const _Atomic uint32_t *count);
 /* watch.c */
 void watches_init(struct tracker *t);
+/* edges.c: room for the copy of a region's edges. */
+void edges_init(struct tracker *t);
+void edges_close(struct tracker *t);
+int edges_make_room(struct tracker *t, struct watch *w);
+void edges_give_back(struct tracker *t, struct watch *w);
 /* copies.c: the copy buffer. Nobody may have a part of it. */
 void copies_free(struct tracker *t);
 

@@ -14,15 +14,23 @@
 #include "mem/mem_int.h"
 #include <errno.h>
 
-static void *unit_pages(const struct watch *w, uint64_t first, uint64_t count, uint64_t *bytes)
+void units_pages(const struct watch *w, uint64_t first, uint64_t count, uintptr_t *low,
+                 uintptr_t *high)
 {
         const struct span *s = &w->span;
-        uintptr_t low = unit_begin(s, first);
-        uintptr_t high = unit_begin(s, first + count - 1) + unit_length(s, first + count - 1);
-        low = max_u64(low - low % PLAT_PAGE, s->low);
-        high = min_u64(align_up(high, PLAT_PAGE), s->high);
-        *bytes = high > low ? high - low : 0;
-        return (void *)low;
+        *low = unit_begin(s, first);
+        *high = unit_begin(s, first + count - 1) + unit_length(s, first + count - 1);
+        *low = max_u64(*low - *low % PLAT_PAGE, s->low);
+        *high = max_u64(min_u64(align_up(*high, PLAT_PAGE), s->high), *low);
+}
+
+/* Where faults are how writes are noticed. */
+static int arm_by_protecting(struct tracker *t, struct watch *w, uint64_t first, uint64_t count)
+{
+        uintptr_t low;
+        uintptr_t high;
+        units_pages(w, first, count, &low, &high);
+        return low < high ? w->ops->protect(t, low, high) : 0;
 }
 
 /* ---- mprotect ---- */
@@ -46,22 +54,23 @@ static void make_writable(struct tracker *t, struct watch *w)
         (void)plat->mprotect((void *)w->span.low, w->span.high - w->span.low, true);
 }
 
-static int collect_faults(struct tracker *t, struct watch *w, uint32_t parts)
+static int collect_faults(struct tracker *t, const struct stretch *s, uint32_t parts)
 {
         (void)t;
         (void)parts;
-        for (uint64_t u = 0; u < w->span.units; u++)
-                if (atomic_load(&w->span.written[u]))
-                        w->dirty[u] = 1;
+        for (uint32_t i = 0; i < s->count; i++) {
+                struct watch *w = s->list[i];
+                for (uint64_t u = 0; u < w->span.units; u++)
+                        if (atomic_load(&w->span.written[u]))
+                                w->dirty[u] = 1;
+        }
         return 0;
 }
 
-static int mprotect_protect(struct tracker *t, struct watch *w, uint64_t first, uint64_t count)
+static int mprotect_protect(struct tracker *t, uintptr_t low, uintptr_t high)
 {
-        uint64_t bytes;
-        void *p = unit_pages(w, first, count, &bytes);
         (void)t;
-        return bytes ? plat->mprotect(p, bytes, false) : 0;
+        return plat->mprotect((void *)low, high - low, false);
 }
 
 static int arm_nothing(struct tracker *t, struct watch *w, uint64_t first, uint64_t count)
@@ -83,7 +92,7 @@ const struct tracker_ops tracker_mprotect = {
         .remove = make_writable,
         .collect = collect_faults,
         .protect = mprotect_protect,
-        .arm = mprotect_protect,
+        .arm = arm_by_protecting,
 };
 
 /* ---- uffd ---- */
@@ -93,21 +102,61 @@ static int uffd_open(struct tracker *t)
         return track_open(&t->kernel, false);
 }
 
+/* The pages that the region has bytes in are [first_page, page_behind). */
+static uintptr_t first_page(const struct span *s)
+{
+        return s->start - s->start % PLAT_PAGE;
+}
+
+static uintptr_t page_behind(const struct span *s)
+{
+        return align_up(s->start + s->bytes, PLAT_PAGE);
+}
+
+bool watches_adjoin(const struct watch *a, const struct watch *b)
+{
+        return a->ops == b->ops && a->joined && b->joined &&
+               first_page(&b->span) <= page_behind(&a->span);
+}
+
+/* With the pages at its edges, which are never protected: so that the mappings of regions that share
+ * a page stay one. Another tracker may have that page. */
+static int add_pages(const struct plat_track *k, struct watch *w)
+{
+        const struct span *s = &w->span;
+        uintptr_t low = first_page(s);
+        w->joined = track_add(k, (void *)low, page_behind(s) - low) == 0;
+        return w->joined ? 0 : track_add(k, (void *)s->low, s->high - s->low);
+}
+
+static void remove_pages(const struct plat_track *k, struct watch *w)
+{
+        const struct span *s = &w->span;
+        uintptr_t low = first_page(s);
+        uintptr_t high = page_behind(s);
+        w->joined = false;
+        if (track_remove(k, (void *)low, high - low) == 0)
+                return;
+        (void)track_remove(k, (void *)s->low, s->high - s->low);
+        if (low < s->low)
+                (void)track_remove(k, (void *)low, s->low - low);
+        if (high > s->high)
+                (void)track_remove(k, (void *)s->high, high - s->high);
+}
+
 static int kernel_add(struct tracker *t, struct watch *w)
 {
-        return track_add(&t->kernel, (void *)w->span.low, w->span.high - w->span.low);
+        return add_pages(&t->kernel, w);
 }
 
 static void kernel_remove(struct tracker *t, struct watch *w)
 {
-        (void)track_remove(&t->kernel, (void *)w->span.low, w->span.high - w->span.low);
+        remove_pages(&t->kernel, w);
 }
 
-static int uffd_protect(struct tracker *t, struct watch *w, uint64_t first, uint64_t count)
+static int uffd_protect(struct tracker *t, uintptr_t low, uintptr_t high)
 {
-        uint64_t bytes;
-        void *p = unit_pages(w, first, count, &bytes);
-        return bytes ? track_protect(&t->kernel, p, bytes, true) : 0;
+        return track_protect(&t->kernel, (void *)low, high - low, true);
 }
 
 static int uffd_add(struct tracker *t, struct watch *w)
@@ -129,7 +178,7 @@ const struct tracker_ops tracker_uffd = {
         .remove = kernel_remove,
         .collect = collect_faults,
         .protect = uffd_protect,
-        .arm = uffd_protect,
+        .arm = arm_by_protecting,
 };
 
 /* ---- scan ---- */
@@ -152,10 +201,12 @@ static void scan_remove(struct tracker *t, struct watch *w)
 static void mark(struct watch *w, uint64_t from, uint64_t to)
 {
         const struct span *s = &w->span;
+        from = max_u64(from, s->low);
+        to = min_u64(to, s->high);
+        if (from >= to)
+                return;
         uint64_t low = max_u64(from, s->start);
         uint64_t high = min_u64(to, s->start + s->bytes);
-        if (low >= high)
-                return;
         uint64_t last = (high - 1 - s->start) / s->unit_bytes;
         for (uint64_t u = (low - s->start) / s->unit_bytes; u <= last; u++) {
                 uint64_t begin = max_u64(unit_begin(s, u), from);
@@ -166,16 +217,16 @@ static void mark(struct watch *w, uint64_t from, uint64_t to)
 }
 
 /* The kernel takes 0.3 to 0.6 ms per GiB. Each part has a share of the ranges. */
-static int scan_part(struct tracker *t, struct watch *w, uint32_t part, uint32_t parts)
+static int scan_part(struct tracker *t, const struct stretch *s, uint32_t part, uint32_t parts)
 {
-        const struct span *s = &w->span;
         struct scan_part *p = &t->parts[part];
-        uint64_t pages = (s->high - s->low) / PLAT_PAGE;
+        uintptr_t low = s->list[0]->span.low;
+        uint64_t pages = (s->list[s->count - 1]->span.high - low) / PLAT_PAGE;
         uint32_t room = SCAN_RANGES / parts;
         p->ranges = t->ranges + part * room;
         p->room = room;
-        p->at = s->low + pages * part / parts * PLAT_PAGE;
-        p->end = s->low + pages * (part + 1) / parts * PLAT_PAGE;
+        p->at = low + pages * part / parts * PLAT_PAGE;
+        p->end = low + pages * (part + 1) / parts * PLAT_PAGE;
         p->count = 0;
         if (p->at < p->end)
                 p->count = track_scan(&t->kernel, (void *)p->at, p->end - p->at, false, &p->at,
@@ -183,15 +234,25 @@ static int scan_part(struct tracker *t, struct watch *w, uint32_t part, uint32_t
         return p->count < 0 ? p->count : 0;
 }
 
-/* One part after the other, since a unit may lie in two. What did not fit is scanned here. */
-static int scan_collect(struct tracker *t, struct watch *w, uint32_t parts)
+/* `first`: the watches before it end before the range. */
+static void mark_range(const struct stretch *s, uint32_t *first, const struct plat_range *range)
 {
-        const struct span *s = &w->span;
-        memset(w->pages, 0, s->units * sizeof(*w->pages));
+        while (*first < s->count && s->list[*first]->span.high <= range->start)
+                ++*first;
+        for (uint32_t i = *first; i < s->count && s->list[i]->span.low < range->end; i++)
+                mark(s->list[i], range->start, range->end);
+}
+
+/* One part after the other, since a unit may lie in two. What did not fit is scanned here. */
+static int scan_collect(struct tracker *t, const struct stretch *s, uint32_t parts)
+{
+        uint32_t first = 0;
+        for (uint32_t i = 0; i < s->count; i++)
+                memset(s->list[i]->pages, 0, s->list[i]->span.units * sizeof(*s->list[i]->pages));
         for (struct scan_part *p = t->parts; p < t->parts + parts; p++) {
                 for (;;) {
                         for (int i = 0; i < p->count; i++)
-                                mark(w, p->ranges[i].start, p->ranges[i].end);
+                                mark_range(s, &first, &p->ranges[i]);
                         if (p->at >= p->end)
                                 break;
                         p->count = track_scan(&t->kernel, (void *)p->at, p->end - p->at, false,
@@ -200,18 +261,15 @@ static int scan_collect(struct tracker *t, struct watch *w, uint32_t parts)
                                 return p->count;
                 }
         }
-        return collect_faults(t, w, parts);
+        return collect_faults(t, s, parts);
 }
 
-static int scan_take(struct tracker *t, struct watch *w, uint64_t first, uint64_t count,
-                     uint64_t *at)
+static int scan_take(struct tracker *t, uintptr_t low, uintptr_t high, uint64_t *at)
 {
-        uint64_t bytes;
-        void *p = unit_pages(w, first, count, &bytes);
-        *at = max_u64(*at, (uintptr_t)p);
-        if (*at >= (uintptr_t)p + bytes)
+        *at = max_u64(*at, low);
+        if (*at >= high)
                 return 0;
-        return track_scan(&t->kernel, p, bytes, true, at, t->ranges, SCAN_RANGES);
+        return track_scan(&t->kernel, (void *)low, high - low, true, at, t->ranges, SCAN_RANGES);
 }
 
 static int scan_written(struct tracker *t, struct watch *w, uint64_t low, uint64_t high)
@@ -238,10 +296,10 @@ static int arm_shared(struct tracker *t, struct watch *w, uint64_t page, uint64_
 
 static int scan_arm(struct tracker *t, struct watch *w, uint64_t first, uint64_t count)
 {
-        uint64_t bytes;
-        uint64_t low = (uintptr_t)unit_pages(w, first, count, &bytes);
-        uint64_t high = low + bytes;
+        uintptr_t low;
+        uintptr_t high;
         int rc = 0;
+        units_pages(w, first, count, &low, &high);
         if (low < high && first > 0 && unit_begin(&w->span, first) % PLAT_PAGE) {
                 rc = arm_shared(t, w, low, first - 1);
                 low += PLAT_PAGE;
@@ -275,7 +333,7 @@ const struct tracker_ops tracker_scan = {
 
 static int dense_add(struct tracker *t, struct watch *w)
 {
-        int rc = track_add(&t->trap, (void *)w->span.low, w->span.high - w->span.low);
+        int rc = add_pages(&t->trap, w);
         if (rc == 0)
                 atomic_store(&w->span.uffd, t->trap.uffd);
         return rc;
@@ -283,23 +341,22 @@ static int dense_add(struct tracker *t, struct watch *w)
 
 static void dense_remove(struct tracker *t, struct watch *w)
 {
-        (void)track_remove(&t->trap, (void *)w->span.low, w->span.high - w->span.low);
+        remove_pages(&t->trap, w);
         atomic_store(&w->span.uffd, -1);
 }
 
-static int collect_all(struct tracker *t, struct watch *w, uint32_t parts)
+static int collect_all(struct tracker *t, const struct stretch *s, uint32_t parts)
 {
         (void)t;
         (void)parts;
-        memset(w->dirty, 1, w->span.units);
+        for (uint32_t i = 0; i < s->count; i++)
+                memset(s->list[i]->dirty, 1, s->list[i]->span.units);
         return 0;
 }
 
-static int dense_protect(struct tracker *t, struct watch *w, uint64_t first, uint64_t count)
+static int dense_protect(struct tracker *t, uintptr_t low, uintptr_t high)
 {
-        uint64_t bytes;
-        void *p = unit_pages(w, first, count, &bytes);
-        return bytes ? track_protect(&t->trap, p, bytes, true) : 0;
+        return track_protect(&t->trap, (void *)low, high - low, true);
 }
 
 const struct tracker_ops tracker_dense = {
@@ -324,12 +381,11 @@ static void remove_nothing(struct tracker *t, struct watch *w)
         (void)w;
 }
 
-static int cannot_protect(struct tracker *t, struct watch *w, uint64_t first, uint64_t count)
+static int cannot_protect(struct tracker *t, uintptr_t low, uintptr_t high)
 {
         (void)t;
-        (void)w;
-        (void)first;
-        (void)count;
+        (void)low;
+        (void)high;
         return -EOPNOTSUPP;
 }
 
@@ -349,11 +405,11 @@ const struct tracker_ops tracker_hash = {
 
 /* ---- gone ---- */
 
-static int cannot_collect(struct tracker *t, struct watch *w, uint32_t parts)
+static int cannot_collect(struct tracker *t, const struct stretch *s, uint32_t parts)
 {
         (void)t;
         (void)parts;
-        (void)w;
+        (void)s;
         return -ENXIO;
 }
 
@@ -451,5 +507,6 @@ void tracker_close(struct tracker *t)
         track_close(&t->kernel);
         track_close(&t->trap);
         shelf_close(&t->small_watches);
+        edges_close(t);
         budget_free(t->budget, t->ranges);
 }

@@ -53,6 +53,7 @@ static void place_span(struct tracker *t, const struct region *r, struct span *s
         s->high = r->owned ? align_up(end, PLAT_PAGE) : end - end % PLAT_PAGE;
         if (s->high < s->low)
                 s->high = s->low;
+        atomic_store(&s->below, s->low);
 }
 
 /* A region the tracker cannot watch is still right: all of it counts as changed and is copied at
@@ -64,6 +65,9 @@ static void weaken(struct watch *w, const struct region *r, int rc)
                  "region '%s' cannot be tracked (%s): it is copied whole at every checkpoint",
                  r->desc.name, code_text(rc));
 }
+
+/* Up to this much in whole pages is cheaper to copy than to protect. */
+#define SMALL_BYTES (UINT64_C(16) << 10)
 
 /* Every kind of memory can be trapped with mprotect, also where a userfaultfd cannot watch it. */
 static int add_or_trap(struct tracker *t, struct watch *w, const struct region *r)
@@ -93,13 +97,14 @@ int tracker_watch(struct tracker *t, struct region *r)
         if (atomic_fetch_add(&t->watches, 1) == 0)
                 t->largest_unit = 0;
         r->watch = w;
-        /* Less than a unit of whole pages is cheaper to copy and compare than to protect. */
-        uint64_t least = t->small ? PLAT_PAGE : w->span.unit_bytes;
+        uint64_t least = t->small ? PLAT_PAGE : SMALL_BYTES;
         if (r->untracked || w->span.high - w->span.low < least || !t->ops->traps) {
                 w->ops = &tracker_hash;
                 return 0;
         }
-        int rc = spans_add(&w->span);
+        int rc = edges_make_room(t, w);
+        if (rc == 0)
+                rc = spans_add(&w->span);
         if (rc == 0)
                 rc = add_or_trap(t, w, r);
         if (rc)
@@ -173,6 +178,7 @@ void tracker_unwatch(struct tracker *t, struct region *r)
                 return;
         tracker_leave(t, w, w->ops);
         atomic_fetch_sub(&t->watches, 1);
+        edges_give_back(t, w);
         if (w->span.units <= 1)
                 shelf_give(&t->small_watches, w);
         else
@@ -183,4 +189,5 @@ void tracker_unwatch(struct tracker *t, struct region *r)
 void watches_init(struct tracker *t)
 {
         shelf_init(&t->small_watches, t->budget, watch_bytes(t, 1));
+        edges_init(t);
 }

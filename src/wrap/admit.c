@@ -120,7 +120,7 @@ static enum reach reach_of(uintptr_t p, uint64_t bytes)
         const struct span_table *t = atomic_load(&span_table_now);
         struct span_place at = span_find(t, p);
         const struct span *s;
-        while (found != SHUT && (s = span_at(t, at)) && s->low < p + bytes) {
+        while (found != SHUT && (s = span_at(t, at)) && atomic_load(&s->below) < p + bytes) {
                 found = ready(s, p, p + bytes) ? READY : SHUT;
                 at = span_after(t, at);
         }

@@ -140,11 +140,20 @@ static bool captured(const struct span *s, uint64_t u)
         return kind != UNIT_PENDING && kind != UNIT_BUSY;
 }
 
-static long open_pages(const struct span *s, uintptr_t low, uintptr_t high)
+bool span_open_pages(const struct span *s, uintptr_t low, uintptr_t high)
 {
         int uffd = atomic_load(&s->uffd);
-        return uffd >= 0 ? raw_unprotect(uffd, low, high - low)
-                         : raw_mprotect(low, high - low, true);
+        return (uffd >= 0 ? raw_unprotect(uffd, low, high - low)
+                          : raw_mprotect(low, high - low, true)) == 0;
+}
+
+/* From the first page on; what was protected below it opens with it. That may belong to nobody any
+ * more, since the neighbour has left. */
+static bool open_from_below(const struct span *s, uintptr_t high)
+{
+        uintptr_t below = atomic_load(&s->below);
+        bool opened = below < s->low && span_open_pages(s, below, high);
+        return opened || s->low >= high || span_open_pages(s, s->low, high);
 }
 
 /* The neighbour `u` shares a page that is about to open: if that may be, its bytes in the page
@@ -175,7 +184,9 @@ bool units_open(struct span *s, uint64_t first, uint64_t count, bool remembered)
                                : high - high % PLAT_PAGE;
         low = max_u64(low, s->low);
         high = min_u64(high, s->high);
-        return low >= high || open_pages(s, low, high) == 0;
+        if (first == 0)
+                return open_from_below(s, max_u64(high, s->low));
+        return low >= high || span_open_pages(s, low, high);
 }
 
 static void mark(struct span *s, uint64_t first, uint64_t count, uint8_t how)
@@ -192,7 +203,7 @@ void units_written(struct span *s, uint64_t first, uint64_t count)
 void span_open(struct span *s)
 {
         units_written(s, 0, s->units);
-        if (s->low >= s->high || open_pages(s, s->low, s->high))
+        if (s->low >= s->high || !open_from_below(s, s->high))
                 return;
         mark(s, 0, s->units, WRITTEN_OPEN);
         atomic_store(&s->stuck, false);
@@ -316,6 +327,7 @@ static void admit_span(struct span *s, uintptr_t low, uintptr_t high)
         }
         low = max_u64(low - low % PLAT_PAGE, s->low);
         high = min_u64(align_up(high, PLAT_PAGE), s->high);
+        high = max_u64(high, low + PLAT_PAGE); /* below it: the page opens with the first one */
         uint64_t first = (max_u64(low, s->start) - s->start) / s->unit_bytes;
         uint64_t last = (min_u64(high, s->start + s->bytes) - 1 - s->start) / s->unit_bytes;
         atomic_fetch_add(&s->guard->faults, 1);
@@ -359,7 +371,7 @@ static bool find_span(uintptr_t p, uintptr_t end, struct span **found)
         atomic_fetch_add(&span_table_readers, 1);
         const struct span_table *t = atomic_load(&span_table_now);
         struct span *s = span_at(t, span_find(t, p));
-        *found = s && s->low < end ? s : NULL;
+        *found = s && atomic_load(&s->below) < end ? s : NULL;
         if (*found) {
                 atomic_fetch_add(&s->inside, 1);
                 atomic_fetch_add(&s->guard->inside, 1);

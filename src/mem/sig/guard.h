@@ -48,9 +48,10 @@ struct guard;
 
 struct span {
         struct guard *guard;
-        uintptr_t start;     /* of unit 0: the region's first byte                     */
-        uint64_t bytes;      /* of the region                                          */
-        uintptr_t low, high; /* whole pages that may be protected                      */
+        uintptr_t start;         /* of unit 0: the region's first byte                     */
+        uint64_t bytes;          /* of the region                                          */
+        uintptr_t low, high;     /* whole pages that may be protected                      */
+        _Atomic uintptr_t below; /* … and from here to low pages that were protected with them */
         uint64_t unit_bytes, units;
         _Atomic uint32_t part;     /* position in the part being committed, or NO_PART       */
         _Atomic uint32_t *state;   /* per unit                                               */
@@ -194,6 +195,8 @@ void unit_finish(struct span *s, uint64_t u, uint32_t state);
 bool units_open(struct span *s, uint64_t first, uint64_t count, bool remembered);
 /* They count as written: nothing is known of them. */
 void units_written(struct span *s, uint64_t first, uint64_t count);
+/* Lets writes to all pages of [low, high) through, in and between spans of one userfaultfd. */
+bool span_open_pages(const struct span *s, uintptr_t low, uintptr_t high);
 /* Lets writes to all of it through; every unit counts as written. Only when no unit needs its
  * protection any more. */
 void span_open(struct span *s);
