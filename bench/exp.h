@@ -6,6 +6,7 @@
 
 int exp_raw(struct bench *b);
 int exp_freeze(struct bench *b);
+int freeze_many(struct bench *b); /* its part with many arrays */
 int exp_access_order(struct bench *b);
 int exp_epochs(struct bench *b);
 int exp_cow_size(struct bench *b);

@@ -5,7 +5,7 @@
  * The state is one attached region in small pages, then in huge pages. Between two checkpoints the
  * program writes a word of every page, or of every hundredth, scattered. What is timed is the call
  * alone; the commit is then waited for, so that every freeze begins with an idle flusher, and the
- * pool is in memory and in its steady state. */
+ * pool is in memory and in its steady state. States of many arrays follow (freeze_many.c). */
 #include "exp.h"
 #include "work.h"
 #include <errno.h>
@@ -194,6 +194,8 @@ int exp_freeze(struct bench *b)
                 rc = run_pages(f, false);
         if (rc == 0)
                 rc = run_pages(f, true);
+        if (rc == 0)
+                rc = freeze_many(b);
         free(f);
         return rc;
 }

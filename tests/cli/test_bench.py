@@ -108,6 +108,8 @@ def test_raw():
 # Each summary field, by object for those that have one per pattern or place.
 FREEZE = ("blocked_over_memcpy_full", "blocked_over_memcpy_full_huge", "blocked_over_memcpy_1pct",
           "blocked_over_memcpy_1pct_huge")
+FREEZE_MANY = tuple("blocked_over_memcpy_" + f for f in ("many_512k", "many_512k_3pct", "many_4m", "many_4m_3pct",
+                                                         "many_64k", "many_64k_3pct", "hydro"))
 ORDER = ("increase_adaptive_over_sync", "increase_adaptive_over_async", "waits_adaptive_over_async",
          "avoided_adaptive_over_async", "increase_paper_over_time", "increase_plus_over_adaptive", "increase_plus_over_fork")
 COW = ("worst_adaptive_over_async_to_64m", "adaptive_over_async_0", "adaptive_over_async_256th",
@@ -127,11 +129,14 @@ def check_fields(summary, fields):
 
 def check_freeze(path):
     got = load(path, "freeze")
-    check_fields(got["summary"], FREEZE)
-    names = [r["name"] for r in got["rows"]]
-    assert names == ["checkpoint", "memcpy", "fork", "synchronous write"] * 4, names
+    check_fields(got["summary"].pop("disk"), FREEZE_MANY)
+    check_fields(got["summary"], FREEZE + FREEZE_MANY)
+    one = [r for r in got["rows"] if "arrays" not in r]
+    assert [r["name"] for r in one] == ["checkpoint", "memcpy", "fork", "synchronous write"] * 4, one
+    assert {(r["pages"], r["dirty"]) for r in one} == {(p, d) for p in ("4 KiB", "huge") for d in ("all", "1 %")}
+    many = [r for r in got["rows"] if "arrays" in r]
+    assert [r["name"] for r in many] == ["checkpoint", "memcpy"] * 14, many
     assert all(is_number(s) for r in got["rows"] for s in r["samples"])
-    assert {(r["pages"], r["dirty"]) for r in got["rows"]} == {(p, d) for p in ("4 KiB", "huge") for d in ("all", "1 %")}
 
 
 def check_order(path):
