@@ -16,6 +16,7 @@
 struct plat_stat {
         uint64_t bytes;
         uint64_t allocated; /* bytes that have a place on the medium */
+        uint64_t room;      /* bytes that the file system has left; UINT64_MAX: it has no size */
         uint64_t device, inode;
         uint32_t mode;
         bool own; /* belongs to the user this process acts as */
@@ -78,7 +79,8 @@ struct plat_calls {
         int (*unlink)(int dir, const char *name);
         int64_t (*append)(int fd, const void *buf, size_t bytes); /* at the end of the file */
 
-        /* fd -1 maps fresh zeroed memory; else the file, shared, but not with children. */
+        /* fd -1 maps fresh zeroed memory; else the file, shared, but not with children, and if it
+         * is long enough for huge pages at an address that they need. mremap keeps to that. */
         int (*mmap)(int fd, uint64_t bytes, void **out);
         int (*mremap)(void *old, uint64_t old_bytes, uint64_t bytes, void **out); /* may move */
         int (*munmap)(void *p, uint64_t bytes);
@@ -89,6 +91,13 @@ struct plat_calls {
         int (*madvise_huge)(void *p, uint64_t bytes);
         /* Gives the pages back; the mapping stays. */
         int (*madvise_unused)(void *p, uint64_t bytes);
+        /* Gives every page of a shared mapping its memory, writable, so that a store there is no
+         * fault. -EINVAL where the kernel cannot; -EFAULT where the file has no page, which is no
+         * signal here. */
+        int (*populate)(void *p, uint64_t bytes);
+        /* Makes huge pages of a shared mapping of a file in memory, holes included; each of them
+         * must have a page already. p and bytes are multiples of PLAT_HUGE_PAGE. */
+        int (*collapse)(void *p, uint64_t bytes);
         /* Copies into mapped media, past the caches for large pieces. */
         void (*store)(void *to, const void *from, size_t bytes);
 
@@ -138,7 +147,9 @@ struct plat_calls {
         uint64_t (*now_ns)(void);  /* monotonic */
         uint64_t (*wall_ns)(void); /* since 1970 UTC */
         int (*random)(void *buf, size_t bytes);
-        uint64_t (*memory_bytes)(void); /* of the machine */
+        uint64_t (*memory_bytes)(void);    /* of the machine */
+        uint64_t (*memory_free)(void);     /* that this process may still take; memory.c */
+        uint64_t (*memory_resident)(void); /* that it has, mapped files included */
         uint64_t (*file_limit)(
                 void); /* largest file this process may write; beyond it is a signal */
 };
@@ -187,6 +198,9 @@ void shelf_close(struct shelf *s);
 /* A piece of zeros, aligned to 8; NULL as with budget_alloc. */
 void *shelf_take(struct shelf *s, const char *what);
 void shelf_give(struct shelf *s, void *p);
+
+/* memory_free, with `root` before all names of files; for tests. */
+uint64_t memory_free_below(const char *root);
 
 /* ---- whole reads and writes ------------------------------------------------------------------ */
 

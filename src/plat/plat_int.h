@@ -36,4 +36,8 @@ int above_standard(int fd);
 /* lock_holder.c */
 int lock_system_holder(int fd, uint64_t offset);
 
+/* memory.c */
+uint64_t memory_system_free(void);
+uint64_t memory_system_resident(void);
+
 #endif

@@ -101,6 +101,7 @@ static int sys_fstat(int fd, struct plat_stat *out)
         *out = (struct plat_stat){
                 .bytes = (uint64_t)st.st_size,
                 .allocated = (uint64_t)st.st_blocks * 512,
+                .room = fs.f_blocks ? (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize : UINT64_MAX,
                 .device = st.st_dev,
                 .inode = st.st_ino,
                 .mode = st.st_mode & 07777,
@@ -245,12 +246,32 @@ static int64_t sys_append(int fd, const void *buf, size_t bytes)
         return n < 0 ? -errno : n;
 }
 
+/* Addresses from a multiple of a huge page on, to be mapped over; NULL if there are none. */
+static void *huge_addresses(uint64_t bytes)
+{
+        uint64_t whole = align_up(bytes, PLAT_PAGE) + PLAT_HUGE_PAGE;
+        uint8_t *p =
+                mmap(NULL, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (p == MAP_FAILED)
+                return NULL;
+        uint64_t before = align_up((uintptr_t)p, PLAT_HUGE_PAGE) - (uintptr_t)p;
+        if (before)
+                (void)munmap(p, before);
+        (void)munmap(p + before + align_up(bytes, PLAT_PAGE), PLAT_HUGE_PAGE - before);
+        return p + before;
+}
+
 static int sys_mmap(int fd, uint64_t bytes, void **out)
 {
         int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED;
-        void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
-        if (p == MAP_FAILED)
-                return -errno;
+        void *at = fd >= 0 && bytes >= PLAT_HUGE_PAGE ? huge_addresses(bytes) : NULL;
+        void *p = mmap(at, bytes, PROT_READ | PROT_WRITE, flags | (at ? MAP_FIXED : 0), fd, 0);
+        if (p == MAP_FAILED) {
+                int rc = -errno;
+                if (at)
+                        (void)munmap(at, bytes);
+                return rc;
+        }
         /* A mapping keeps the lock of its file, as a descriptor does: children get neither. */
         if (fd >= 0)
                 (void)madvise(p, bytes, MADV_DONTFORK);
@@ -264,10 +285,18 @@ static int sys_mremap(void *old, uint64_t old_bytes, uint64_t bytes, void **out)
          * mmap and munmap, but not this. */
         static char addresses;
         tsan_release(&addresses);
-        void *p = mremap(old, old_bytes, bytes, MREMAP_MAYMOVE);
-        tsan_acquire(&addresses);
+        void *p = mremap(old, old_bytes, bytes, 0);
+        bool huge = bytes >= PLAT_HUGE_PAGE && (uintptr_t)old % PLAT_HUGE_PAGE == 0;
+        void *at = p == MAP_FAILED && huge ? huge_addresses(bytes) : NULL;
         if (p == MAP_FAILED)
-                return -errno;
+                p = mremap(old, old_bytes, bytes, MREMAP_MAYMOVE | (at ? MREMAP_FIXED : 0), at);
+        tsan_acquire(&addresses);
+        if (p == MAP_FAILED) {
+                int rc = -errno;
+                if (at)
+                        (void)munmap(at, bytes);
+                return rc;
+        }
         *out = p;
         return 0;
 }
@@ -323,6 +352,19 @@ static int sys_madvise_huge(void *p, uint64_t bytes)
 static int sys_madvise_unused(void *p, uint64_t bytes)
 {
         return result(madvise(p, bytes, MADV_DONTNEED));
+}
+
+/* Raw: neither is advice on the program's memory. The numbers are of Linux 5.14 and 6.1. */
+static int sys_collapse(void *p, uint64_t bytes)
+{
+        static const long collapse = 25;
+        return (int)raw_call(SYS_madvise, (long)(uintptr_t)p, (long)bytes, collapse, 0, 0, 0);
+}
+
+static int sys_populate(void *p, uint64_t bytes)
+{
+        static const long populate_write = 23;
+        return (int)raw_call(SYS_madvise, (long)(uintptr_t)p, (long)bytes, populate_write, 0, 0, 0);
 }
 
 /* Without privileges only faults of user code may be handled, which is all that is wanted. */
@@ -476,6 +518,8 @@ const struct plat_calls plat_system = {
         .mmap_over = sys_mmap_over,
         .madvise_huge = sys_madvise_huge,
         .madvise_unused = sys_madvise_unused,
+        .populate = sys_populate,
+        .collapse = sys_collapse,
         .store = sys_store,
         .pmem_map = pmem_system_map,
         .pmem_store = pmem_system_store,
@@ -505,5 +549,7 @@ const struct plat_calls plat_system = {
         .wall_ns = sys_wall_ns,
         .random = sys_random,
         .memory_bytes = sys_memory_bytes,
+        .memory_free = memory_system_free,
+        .memory_resident = memory_system_resident,
         .file_limit = sys_file_limit,
 };
