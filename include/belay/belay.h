@@ -348,6 +348,7 @@ struct belay_stats {
         uint64_t copy_failed;  /* … and those that it failed to copy             */
         uint64_t copy_written; /* bytes written to it, metadata included         */
         uint64_t copy_data;    /* … of which region data                         */
+        uint64_t pool_ahead;   /* space that the pool has ahead of need (option `warm_up`) */
 };
 int belay_stats(struct belay *b, struct belay_stats *out); /* One thread at a time. */
 

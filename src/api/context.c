@@ -38,6 +38,7 @@ static int open_levels(struct belay *b)
                 .versions = n[OPT_VERSIONS],
                 .replace = n[OPT_REPLACE] != 0,
                 .limit_bytes = n[OPT_LIMIT],
+                .warm_up = n[OPT_WARM_UP] != 0,
                 .rate = n[OPT_RATE],
                 .device_rate = n[OPT_DEVICE_RATE],
                 .latency_ns = n[OPT_LATENCY],

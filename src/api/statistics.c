@@ -57,6 +57,7 @@ void context_stats(struct belay *b, struct belay_stats *out)
                 .copy_failed = copy.failed,
                 .copy_written = copy.written_bytes,
                 .copy_data = copy.data_bytes,
+                .pool_ahead = info.ahead_bytes,
         };
 }
 

@@ -33,6 +33,7 @@ static const struct {
         FIELD(last_full_ns),      FIELD(last_early),         FIELD(last_early_missed),
         FIELD(last_zeros),        FIELD(copy_version),       FIELD(copy_taken),
         FIELD(copy_failed),       FIELD(copy_written),       FIELD(copy_data),
+        FIELD(pool_ahead),
 };
 /* size and version are no fields; a new field of belay_stats must be added above. */
 _Static_assert(sizeof(struct belay_stats) == sizeof(size_t) + (ARRAY_LEN(fields) + 1) * 8,

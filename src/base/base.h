@@ -282,6 +282,7 @@ enum option_id {
         OPT_DIFF_MODEL,
         OPT_CHECKSUM,
         OPT_LIMIT,
+        OPT_WARM_UP,
         OPT_MEMORY,
         OPT_IO,
         OPT_DIRECT,

@@ -51,6 +51,9 @@ static const struct option table[OPT_COUNT] = {
                           "they are compared"},
         [OPT_LIMIT] = {"limit", KIND_SIZE, "0", NULL, 0, UINT64_C(1) << 56,
                        "most bytes the pool file may have; 0: no limit"},
+        [OPT_WARM_UP] = {"warm_up", KIND_WORD, "yes", "no|yes", 0, 0,
+                         "give a pool in memory the space of its next version before it is needed, "
+                         "in a thread of its own, as far as limit and free memory allow"},
         [OPT_MEMORY] = {"memory", KIND_SIZE, "0", NULL, 0, UINT64_C(1) << 56,
                         "most bytes the library may allocate besides regions; 0: a quarter of the "
                         "machine's memory"},

@@ -33,6 +33,7 @@ static int begin_version(struct engine *e)
         rc = threads ? workers_start(&e->workers) : 0;
         if (rc == 0)
                 rc = carry_begin(&e->carry);
+        pool_warm_up(e->pool);
         precopy_end_interval(&e->precopy);
         /* Before old versions make room for it. */
         if (rc == 0 && e->next_number)

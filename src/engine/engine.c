@@ -68,6 +68,8 @@ void engine_pause(struct engine *e)
 
 void engine_resume(struct engine *e)
 {
+        if (e->alone)
+                expect_first(e);
         workers_lock(&e->workers);
         e->precopy.paused = false;
         e->alone = false;

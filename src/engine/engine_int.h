@@ -1,5 +1,5 @@
 /* engine_int.h: the engine as a whole, for the files that bring its parts together: engine.c,
- * capture.c, epoch.c, outcome.c, retire.c. The others see the parts that they work on. */
+ * capture.c, epoch.c, expect.c, outcome.c, retire.c. The others see the parts that they work on. */
 #ifndef BELAY_ENGINE_INT_H
 #define BELAY_ENGINE_INT_H
 
@@ -25,6 +25,7 @@ struct engine {
         bool alone;           /* between engine_pause and engine_resume: no commit is running */
         uint64_t next_number; /* that the program wants; 0: the next one     */
         uint64_t confirmed;   /* newest version that every member has; 0: none */
+        uint64_t expected;    /* bytes that the next version will write (expect.c) */
         /* The version whose content the dirty marks are relative to; 0: everything is dirty. */
         uint64_t lineage;
 };
@@ -40,6 +41,10 @@ void epoch_end(struct engine *e, int rc);
 int epoch_fail(struct engine *e, int rc);
 /* The draft is over. What it captured is clean from then on, if it was published. */
 void epoch_forget_captured(struct engine *e, bool published);
+/* expect.c: the pool is told what will be written: when the registry has changed, in a thread of the
+ * program, and when a version is published. The pool is the caller's. */
+void expect_first(struct engine *e);
+void expect_published(struct engine *e);
 /* Which version is being made, and how far it is. */
 void epoch_set_state(struct engine *e, uint64_t version, enum version_state state);
 

@@ -157,6 +157,8 @@ void epoch_end(struct engine *e, int rc)
         struct commit *c = &e->commit;
         struct outcome *o = &e->outcome;
         struct pool_info info;
+        if (rc == 0 && c->part.last)
+                expect_published(e);
         pool_info(e->pool, &info);
         /* Before it is visible: who waited for the version finds the message. */
         if (rc) {

@@ -238,7 +238,9 @@ int draft_own_leaf(struct draft *d, uint32_t region, uint64_t leaf, struct leaf 
         return 0;
 }
 
-/* A first version has a known size: one growth keeps the file in few extents. */
+/* A first version has a known size: one growth keeps the file in few extents. In memory there are no
+ * extents, and the program would wait for every page of it: there the space comes ahead of need, or
+ * as it is written (warm_up.c). */
 static void reserve_first(struct draft *d)
 {
         struct pool *p = d->p;
@@ -249,7 +251,7 @@ static void reserve_first(struct draft *d)
         slots += slots / 256 + 64;
         uint64_t offset;
         uint64_t bytes;
-        if (d->base || p->space.free >= slots)
+        if (d->base || p->media->in_memory || p->space.free >= slots)
                 return;
         if (pool_take_slots(p, slots - p->space.free, slots - p->space.free, &offset, &bytes) == 0)
                 space_unref(&p->space, offset, bytes);

@@ -98,6 +98,14 @@ int media_extend(struct media *m, uint64_t bytes, bool fill)
         return 0;
 }
 
+struct ahead media_ahead(struct media *m)
+{
+        struct ahead a = {.bytes = 0};
+        if (m->ops->ahead)
+                m->ops->ahead(m, &a);
+        return a;
+}
+
 static int wait_for(struct media *m, uint32_t tag)
 {
         uint32_t done;

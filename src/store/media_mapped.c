@@ -7,6 +7,15 @@
  * page after all, because somebody cut it off, is a failed write (faults_guard); the mapping is
  * made anew before the next version.
  *
+ * Space ahead of need
+ *  Where the file system is memory, another thread than the pool's extends the file and gives the
+ *  mapping its pages before a growth asks for them (warm_up.c). The two meet in two locks: `work` is
+ *  held by whoever extends or cuts the file or changes the mapping, which takes milliseconds, and
+ *  `state` to read or change how far it is. So a growth that is ahead waits for nobody, and one that
+ *  is not waits for the step that is being made, which may be just what it needs. The mapping is
+ *  longer than the file where more is expected: it need not move then, and the thread that warms
+ *  never moves it.
+ *
  * Persistent memory
  *  1. A write is durable when it returns: copied, flushed and drained by the thread that stores. A
  *     drain counts for its own thread only, and the thread that publishes may be another one.
@@ -20,24 +29,45 @@
 #include <errno.h>
 #include <stdio.h>
 
+/* What the other thread extends the file by at a time: 2 ms in huge pages, 8 in small ones; and several
+ * times that where the machine's memory is used for the first time. */
+#define STEP_BYTES (UINT64_C(16) << 20)
+/* … and maps: whoever changes mappings, as fork() and the freeze do, waits for it. */
+#define TOUCH_BYTES (UINT64_C(2) << 20)
+
+/* Whether huge pages are had at all, and for less than small ones: a virtual machine may have to ask
+ * its host for every page that is large and free, and has small ones at hand. */
+struct paging {
+        uint32_t failed;  /* steps in a row that got no huge pages     */
+        uint32_t steps;   /* in all                                    */
+        uint64_t cost[2]; /* ns per MiB, small and huge; 0: not known  */
+};
+
 struct mapped_media {
         struct media m;
         uint8_t *map;
         uint64_t map_bytes;
-        bool persistent; /* memory, reached by pmem                          */
-        bool unsynced;   /* the file has changed otherwise than by the mapping */
-        bool caught;     /* faults_catch_lost has been called                  */
-        bool patched;    /* a part of the mapping is not the file any more     */
+        bool persistent;      /* memory, reached by pmem                          */
+        bool unsynced;        /* the file has changed otherwise than by the mapping */
+        bool caught;          /* faults_catch_lost has been called                  */
+        bool patched;         /* a part of the mapping is not the file any more     */
+        struct paging paging; /* with `work` held */
         struct plat_pmem pmem;
         bool active[TRANSFERS];
         int result[TRANSFERS];
+        pthread_mutex_t work, state; /* in this order */
+        _Atomic uint32_t waiting;    /* for `work`: the pool's thread */
+        struct ahead ahead;          /* under `state`; changed with `work` held, but for `taken` */
 };
+
+/* ---- transfers ---- */
 
 static int mapped_write(struct media *m, const void *from, uint32_t bytes, uint64_t offset,
                         uint32_t tag)
 {
         struct mapped_media *d = (struct mapped_media *)m;
-        if (offset > d->map_bytes || bytes > d->map_bytes - offset)
+        uint64_t end = min_u64(m->bytes, d->map_bytes);
+        if (offset > end || bytes > end - offset)
                 return -EINVAL;
         faults_guard(d->map + offset, bytes);
         if (d->persistent) {
@@ -79,27 +109,136 @@ static int mapped_wait(struct media *m, uint32_t *tag, int *result)
         return -ENOENT;
 }
 
-/* A mapping in pieces, one of them not the file's, cannot be enlarged: it is made anew. */
+/* ---- growth, in the pool's thread ---- */
+
+/* The mutex is not fair: the other thread looks at `waiting` before each of its steps. */
+static void begin_work(struct mapped_media *d)
+{
+        atomic_fetch_add(&d->waiting, 1);
+        pthread_mutex_lock(&d->work);
+        atomic_fetch_sub(&d->waiting, 1);
+}
+
+static void end_work(struct mapped_media *d)
+{
+        pthread_mutex_unlock(&d->work);
+}
+
+static void mapped_ahead(struct media *m, struct ahead *out)
+{
+        struct mapped_media *d = (struct mapped_media *)m;
+        pthread_mutex_lock(&d->state);
+        *out = d->ahead;
+        pthread_mutex_unlock(&d->state);
+}
+
+static void set_ahead(struct mapped_media *d, struct ahead a)
+{
+        pthread_mutex_lock(&d->state);
+        d->ahead = a;
+        pthread_mutex_unlock(&d->state);
+}
+
+/* A growth that is ahead. False if it is not, or somebody has cut it off. */
+static bool take_ahead(struct mapped_media *d, uint64_t bytes)
+{
+        struct media *m = &d->m;
+        struct plat_stat st;
+        if (bytes <= m->bytes || bytes > d->map_bytes || d->patched)
+                return false;
+        pthread_mutex_lock(&d->state);
+        bool taken = bytes <= d->ahead.bytes && m->bytes == d->ahead.taken;
+        if (taken)
+                d->ahead.taken = bytes;
+        pthread_mutex_unlock(&d->state);
+        if (!taken)
+                return false;
+        if (plat->fstat(m->fd, &st) || st.bytes < bytes) {
+                pthread_mutex_lock(&d->state);
+                d->ahead.taken = m->bytes;
+                pthread_mutex_unlock(&d->state);
+                return false;
+        }
+        m->bytes = bytes;
+        return true;
+}
+
+/* A mapping in pieces, one of them not the file's, cannot be enlarged: it is made anew. So is one that
+ * is too short to be where huge pages can be. */
 static int remap(struct mapped_media *d, uint64_t bytes)
 {
         void *map;
         int rc = 0;
-        if (d->map && !d->patched) {
+        bool first_huge =
+                d->m.in_memory && d->map_bytes < PLAT_HUGE_PAGE && bytes >= PLAT_HUGE_PAGE;
+        if (d->map && !d->patched && !first_huge) {
                 rc = plat->mremap(d->map, d->map_bytes, bytes, &map);
         } else {
-                if (d->map)
-                        (void)plat->munmap(d->map, d->map_bytes);
-                d->map = NULL;
-                d->map_bytes = 0;
                 rc = d->persistent ? plat->pmem_map(d->m.fd, bytes, &d->pmem, &map)
                                    : plat->mmap(d->m.fd, bytes, &map);
+                if (rc == 0 && d->map)
+                        (void)plat->munmap(d->map, d->map_bytes);
         }
         if (rc)
                 return rc;
         d->map = map;
         d->map_bytes = bytes;
         d->patched = false;
+        if (d->m.in_memory)
+                (void)plat->madvise_huge(map, bytes);
         return 0;
+}
+
+#define MOST_FAILED 4u
+#define TRY_OTHER   16u /* steps; the other kind may be the cheaper one now */
+
+static bool prefer_huge(const struct paging *p)
+{
+        bool huge = p->cost[1] == 0 || (p->cost[0] && p->cost[1] <= p->cost[0]);
+        if (p->failed >= MOST_FAILED)
+                return false;
+        return p->steps % TRY_OTHER == TRY_OTHER - 1 ? !huge : huge;
+}
+
+static void note_cost(struct paging *p, bool huge, uint64_t bytes, uint64_t ns)
+{
+        uint64_t *cost = &p->cost[huge];
+        uint64_t now = max_u64(ns / max_u64(bytes >> 20, 1), 1);
+        if (bytes < STEP_BYTES / 2)
+                return;
+        *cost = *cost ? (*cost + now) / 2 : now;
+        p->steps++;
+}
+
+/* Before [from, to) is reserved: huge pages, a sixth of the work where memory is at hand. The kernel
+ * makes one of any 2 MiB that have a page, and maps it, also where it would not by itself (unless
+ * the administrator denies it), so each gets its last page first. Whatever fails is left to the
+ * reservation. With `work` held. */
+static bool make_huge(struct mapped_media *d, uint64_t from, uint64_t to)
+{
+        from = align_up(from, PLAT_HUGE_PAGE);
+        to = min_u64(to, d->map_bytes);
+        to -= to % PLAT_HUGE_PAGE;
+        if (from >= to || !prefer_huge(&d->paging) || (uintptr_t)d->map % PLAT_HUGE_PAGE)
+                return false;
+        int rc = 0;
+        for (uint64_t at = from; rc == 0 && at < to; at += PLAT_HUGE_PAGE)
+                rc = plat->fallocate(d->m.fd, at + PLAT_HUGE_PAGE - PLAT_PAGE, PLAT_PAGE);
+        if (rc == 0)
+                rc = plat->collapse(d->map + from, to - from);
+        d->paging.failed = rc ? d->paging.failed + 1 : 0;
+        return rc == 0;
+}
+
+/* Gives the mapping its pages: much less than a fault for each. Where the kernel cannot, they fault
+ * as they are written. */
+static int touch(struct mapped_media *d, uint64_t from, uint64_t to)
+{
+        int rc = 0;
+        to = min_u64(to, d->map_bytes);
+        for (from -= from % PLAT_PAGE; rc == 0 && from < to; from += TOUCH_BYTES)
+                rc = plat->populate(d->map + from, min_u64(TOUCH_BYTES, to - from));
+        return rc == -EFAULT ? rc : 0;
 }
 
 static int mapped_barrier(struct media *m)
@@ -115,10 +254,31 @@ static int mapped_barrier(struct media *m)
         return rc;
 }
 
-static int mapped_grow(struct media *m, uint64_t bytes)
+/* All that is ahead is the pool's then, or nothing of it if somebody has cut it off. */
+static void take_all(struct mapped_media *d)
 {
-        struct mapped_media *d = (struct mapped_media *)m;
+        struct media *m = &d->m;
+        struct plat_stat st;
+        struct ahead a;
+        mapped_ahead(m, &a);
+        if (a.bytes > m->bytes && plat->fstat(m->fd, &st) == 0 && st.bytes >= a.bytes)
+                m->bytes = a.bytes;
+}
+
+/* With `work` held. */
+static int grow_here(struct mapped_media *d, uint64_t bytes)
+{
+        struct media *m = &d->m;
+        uint64_t before = m->bytes;
+        uint64_t start = plat->now_ns();
+        bool huge = false;
         int rc = 0;
+        take_all(d);
+        uint64_t from = m->bytes;
+        if (bytes > d->map_bytes && m->in_memory && !d->patched)
+                (void)remap(d, bytes);
+        if (bytes > m->bytes && m->in_memory && m->reserve && media_measure(m) == 0)
+                huge = make_huge(d, m->bytes, bytes);
         /* A file that was extended and then could not be mapped stays so; the next growth finds it.
          */
         if (bytes > m->bytes) {
@@ -127,8 +287,121 @@ static int mapped_grow(struct media *m, uint64_t bytes)
         }
         if (rc == 0 && d->persistent)
                 rc = mapped_barrier(m);
-        return rc ? rc : remap(d, m->bytes);
+        if (rc == 0 && (m->bytes > d->map_bytes || d->patched))
+                rc = remap(d, m->bytes);
+        if (rc == 0 && m->in_memory) {
+                (void)touch(d, before, m->bytes);
+                note_cost(&d->paging, huge, m->bytes - from, plat->now_ns() - start);
+        }
+        struct ahead a;
+        mapped_ahead(m, &a);
+        set_ahead(d, (struct ahead){m->bytes, m->bytes,
+                                    a.touched >= before && rc == 0 ? m->bytes
+                                                                   : min_u64(a.touched, before)});
+        return rc;
 }
+
+static int mapped_grow(struct media *m, uint64_t bytes)
+{
+        struct mapped_media *d = (struct mapped_media *)m;
+        if (take_ahead(d, bytes))
+                return 0;
+        begin_work(d);
+        int rc = take_ahead(d, bytes) ? 0 : grow_here(d, bytes);
+        end_work(d);
+        return rc;
+}
+
+static void mapped_reach(struct media *m, uint64_t bytes)
+{
+        struct mapped_media *d = (struct mapped_media *)m;
+        if (bytes <= d->map_bytes || d->patched)
+                return;
+        begin_work(d);
+        (void)remap(d, bytes); /* without it the pages of a growth fault as they are written */
+        end_work(d);
+}
+
+/* ---- ahead of need, in another thread ---- */
+
+/* What is ahead is given back from `bytes` on. A file that somebody has cut off stays so. */
+static void cut_off(struct mapped_media *d, uint64_t bytes)
+{
+        struct plat_stat st;
+        if (plat->fstat(d->m.fd, &st) == 0 && st.bytes > bytes)
+                (void)plat->ftruncate(d->m.fd, bytes);
+}
+
+/* With `work` held. The pages are there before the space counts. */
+static int extend_ahead(struct mapped_media *d, struct ahead a, uint64_t to)
+{
+        struct plat_stat st;
+        int rc = plat->fstat(d->m.fd, &st);
+        if (rc == 0 && st.bytes < a.bytes)
+                rc = BELAY_E_DATA; /* cut off: the pool's thread will find it */
+        if (rc)
+                return rc;
+        uint64_t start = plat->now_ns();
+        bool huge = make_huge(d, a.bytes, to);
+        rc = plat->fallocate(d->m.fd, a.bytes, to - a.bytes);
+        if (rc) {
+                cut_off(d, a.bytes);
+                return rc;
+        }
+        plat_point("pool.ahead");
+        rc = touch(d, a.bytes, to);
+        if (rc)
+                return rc;
+        note_cost(&d->paging, huge, to - a.bytes, plat->now_ns() - start);
+        pthread_mutex_lock(&d->state);
+        d->ahead.touched = d->ahead.touched == d->ahead.bytes ? to : d->ahead.touched;
+        d->ahead.bytes = to;
+        pthread_mutex_unlock(&d->state);
+        return 0;
+}
+
+static int mapped_warm(struct media *m, uint64_t upto)
+{
+        struct mapped_media *d = (struct mapped_media *)m;
+        struct ahead a;
+        int rc = 0;
+        while (atomic_load(&d->waiting))
+                plat->sleep_ns(20000);
+        pthread_mutex_lock(&d->work);
+        mapped_ahead(m, &a);
+        if (a.touched < a.bytes) {
+                uint64_t to = min_u64(a.touched + STEP_BYTES, a.bytes);
+                rc = touch(d, a.touched, to);
+                a.touched = to;
+                pthread_mutex_lock(&d->state);
+                d->ahead.touched = to;
+                pthread_mutex_unlock(&d->state);
+        } else if (a.bytes < upto) {
+                uint64_t to = a.bytes + STEP_BYTES;
+                rc = extend_ahead(d, a, min_u64(upto, to - to % PLAT_HUGE_PAGE));
+        }
+        end_work(d);
+        return rc ? rc : a.touched < a.bytes || a.bytes < upto;
+}
+
+static void mapped_cool(struct media *m, uint64_t keep)
+{
+        struct mapped_media *d = (struct mapped_media *)m;
+        pthread_mutex_lock(&d->work);
+        pthread_mutex_lock(&d->state);
+        keep = max_u64(keep, d->ahead.taken);
+        bool less = keep < d->ahead.bytes;
+        if (less) {
+                d->ahead.bytes = keep;
+                d->ahead.touched = min_u64(d->ahead.touched, keep);
+        }
+        pthread_mutex_unlock(&d->state);
+        if (less)
+                cut_off(d, keep);
+        end_work(d);
+}
+
+/* ---- the life of a mapping ---- */
 
 static int mapped_ready(struct media *m)
 {
@@ -137,13 +410,22 @@ static int mapped_ready(struct media *m)
          * comes to the library, once is enough. */
         if (!d->caught || !plat_before_libc)
                 d->caught = faults_catch_lost() == 0;
-        return d->patched ? remap(d, m->bytes) : 0;
+        if (!d->patched)
+                return 0;
+        begin_work(d);
+        int rc = remap(d, m->bytes);
+        end_work(d);
+        return rc;
 }
 
 static int mapped_close(struct media *m)
 {
         struct mapped_media *d = (struct mapped_media *)m;
+        if (d->ahead.bytes > d->ahead.taken)
+                cut_off(d, d->ahead.taken);
         int rc = d->map ? plat->munmap(d->map, d->map_bytes) : 0;
+        pthread_mutex_destroy(&d->state);
+        pthread_mutex_destroy(&d->work);
         int second = media_close_fds(m);
         budget_free(m->budget, d);
         return rc ? rc : second;
@@ -181,6 +463,10 @@ static const struct media_ops mapped_ops = {
         .ready = mapped_ready,
         .back = mapped_back,
         .grow = mapped_grow,
+        .ahead = mapped_ahead,
+        .reach = mapped_reach,
+        .warm = mapped_warm,
+        .cool = mapped_cool,
         .barrier = mapped_barrier,
         .close = mapped_close,
 };
@@ -218,6 +504,9 @@ int media_mapped_new(struct media m, const struct pool_options *o, struct media 
         d->m.copies = true;
         d->m.gather_bytes = 64u << 10; /* stays in the second-level cache between hash and store */
         d->unsynced = true;            /* until the first barrier */
+        pthread_mutex_init(&d->work, NULL);
+        pthread_mutex_init(&d->state, NULL);
+        d->ahead = (struct ahead){.bytes = m.bytes, .taken = m.bytes};
         map_persistent(d, o);
         snprintf(d->m.description, sizeof(d->m.description), "mapped%s",
                  d->persistent ? ", persistent memory" : "");

@@ -15,6 +15,7 @@ static int open_media(struct pool *p, const struct place *at, int fd, const stru
                 .budget = p->budget, .fd = fd, .io_fd = fd, .bytes = st->bytes, .align = 1};
         m.least = UINT64_MAX;
         m.reserve = !o->probes || probe_has(o->probes, PROBE_FALLOCATE);
+        m.in_memory = st->in_memory;
         bool pmem = st->dax && (!o->probes || probe_has(o->probes, PROBE_PMEM));
         bool mapped =
                 o->media == MEDIA_MAPPED || (o->media == MEDIA_AUTO && (st->in_memory || pmem));
@@ -410,6 +411,7 @@ static int open_in(const struct pool_options *o, struct place at, const struct p
         p->options.path = p->path;
         p->budget = o->budget;
         p->place = (struct place){at.dir, p->path + (at.name - o->path)};
+        warm_up_init(p);
         int rc = open_at(p, &p->place);
         if (rc == 0 && of)
                 rc = check_same_file(p, of);
@@ -451,6 +453,7 @@ int pool_close(struct pool **pool)
         *pool = NULL;
         if (!p)
                 return 0;
+        warm_up_close(p);
         draft_abort(&p->draft);
         /* A version that was reported as failed should not appear after all, nor one be gone that
          * was not replaced; if this fails too, it may. */
@@ -573,10 +576,12 @@ bool pool_overlaps(const struct pool *p)
 
 void pool_info(const struct pool *p, struct pool_info *out)
 {
+        struct ahead ahead = media_ahead(p->media);
         *out = (struct pool_info){
                 .path = p->path,
                 .media = p->media->description,
                 .file_bytes = p->media->bytes,
+                .ahead_bytes = ahead.bytes > ahead.taken ? ahead.bytes - ahead.taken : 0,
                 .pool_bytes = p->super.pool_bytes,
                 .used_bytes = (p->space.slots - p->space.free) * SLOT_BYTES,
                 .generation = p->super.generation,

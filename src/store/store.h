@@ -25,6 +25,7 @@ struct pool_options {
         uint64_t rate;              /* bytes per second; 0: as fast as it goes */
         uint64_t device_rate;       /* … of all processes, to this directory   */
         uint64_t latency_ns;        /* added to every write                    */
+        bool warm_up;               /* space ahead of need, where that is memory */
         const struct probe *probes; /* borrowed until pool_open returns */
         struct budget *budget;      /* borrowed until pool_close */
 };
@@ -104,6 +105,7 @@ struct pool_info {
         const char *path;
         const char *media; /* "file, io_uring, direct", … */
         uint64_t file_bytes, pool_bytes, used_bytes;
+        uint64_t ahead_bytes; /* space ahead of need, behind file_bytes */
         uint64_t generation, created_ns;
         uint32_t format;
         uint64_t
@@ -149,6 +151,22 @@ bool pool_overlaps(const struct pool *p);
 /* Between the two calls the caller is a thread of the program that will go on before its writes
  * have ended: they are begun for it by whoever uses the pool next. */
 void pool_defer(struct pool *p, bool deferring);
+
+/* ---- space ahead of need ---------------------------------------------------------------------
+ */
+
+/* What will be written, as far as anybody knows. */
+struct expectation {
+        uint64_t bytes; /* by the next version                                             */
+        bool resident;  /* no more than the program has in memory, now and as it grows: what
+                           was never touched takes no space                                */
+};
+/* A pool in memory then gets the space ahead of need, in a thread of its own, as far as its limit
+ * and the memory of the machine and of the job allow. By whoever uses the pool; it neither waits
+ * nor allocates. */
+void pool_expect(struct pool *p, const struct expectation *e);
+/* Starts that thread, if there is something for it to do. In a thread of the program. */
+void pool_warm_up(struct pool *p);
 
 /* ---- reading --------------------------------------------------------------------------------- */
 

@@ -3,6 +3,7 @@
 #define BELAY_STORE_INT_H
 
 #include "store/store.h"
+#include <pthread.h>
 
 /* ---- media: where the bytes go ---- */
 
@@ -14,6 +15,12 @@
 #define CHUNK_BYTES (1u << 20)
 
 struct media;
+/* How far a file has been extended ahead of need. */
+struct ahead {
+        uint64_t bytes;   /* of the file that are backed                                  */
+        uint64_t taken;   /* … that growths have taken: all that the pool knows of         */
+        uint64_t touched; /* … that the mapping has pages for: no fault is left there      */
+};
 /* Method table, size first. write and read begin a transfer whose buffer is borrowed until wait
  * returns its tag. A transfer is retried until it is whole, or fails. */
 struct media_ops {
@@ -32,6 +39,15 @@ struct media_ops {
          * be NULL. */
         int (*back)(struct media *m);
         int (*grow)(struct media *m, uint64_t bytes);
+        /* The next four may be NULL. Space ahead of need: how much there is. Any thread. */
+        void (*ahead)(struct media *m, struct ahead *out);
+        /* In the pool's thread: a file of so many bytes will need no further mapping. */
+        void (*reach)(struct media *m, uint64_t bytes);
+        /* In another thread beside the pool's: one step towards a file of `upto` bytes that can be
+         * written without a growth and without a fault. 1: there is more to do; 0: there is not. */
+        int (*warm)(struct media *m, uint64_t upto);
+        /* In that thread: gives back what lies behind `keep` bytes and no growth has taken. */
+        void (*cool)(struct media *m, uint64_t keep);
         /* All writes that wait has reported are durable. */
         int (*barrier)(struct media *m);
         int (*close)(struct media *m);
@@ -49,6 +65,7 @@ struct media {
         uint32_t align;        /* of offset, length and buffer   */
         uint32_t gather_bytes; /* write in pieces of this size   */
         bool reserve;          /* fallocate may be used          */
+        bool in_memory;        /* a file system in memory: its space is this machine's memory */
         bool overlaps;         /* transfers go on by themselves  */
         bool copies;           /* a transfer is a copy in memory: nothing is waited for */
         bool lost;             /* transfers of unknown state: no more of them */
@@ -68,6 +85,8 @@ struct device;
 int device_open(const char *pool, struct device **out);
 void device_close(struct device **device);
 uint64_t device_book(struct device *device, uint64_t rate, uint64_t bytes);
+/* Any thread; zeros where there is no such thing. */
+struct ahead media_ahead(struct media *m);
 /* Extends the file so that a write cannot fail for lack of space, where the file system can promise
  * that. */
 int media_extend(struct media *m, uint64_t bytes, bool fill);
@@ -193,6 +212,28 @@ int writer_cancel(struct pool *p);
 int pool_take_slots(struct pool *p, uint64_t least, uint64_t most, uint64_t *offset,
                     uint64_t *bytes);
 
+/* Most bytes that the file may have: the user's limit or the process's. */
+uint64_t pool_byte_limit(const struct pool *p);
+
+/* ---- warm-up: space ahead of need (warm_up.c) ---- */
+
+struct warm_up {
+        pthread_mutex_t lock; /* of all below; never held during a system call */
+        pthread_cond_t changed;
+        plat_thread thread;
+        bool ready;   /* there are lock and condition                      */
+        bool running; /* there is a thread                                 */
+        bool stopping;
+        uint64_t told; /* how often it was told what to expect              */
+        uint64_t used; /* bytes of the pool that are in use …               */
+        uint64_t more; /* … how many the next versions will need besides …  */
+        uint64_t limit;
+        bool resident; /* … but no more than the program has in memory      */
+};
+void warm_up_init(struct pool *p);
+/* Ends the thread. */
+void warm_up_close(struct pool *p);
+
 /* ---- pool file: found, made and locked ---- */
 
 /* A name in a directory that is open. */
@@ -267,6 +308,7 @@ struct pool {
         struct leaf *spare[LEAF_CLASSES]; /* for the next draft */
         uint64_t spare_count[LEAF_CLASSES];
         struct writer writer;
+        struct warm_up warm;
         struct draft *draft; /* at most one                                  */
         bool reading;        /* a reader uses the media of a pool opened for writing */
         struct draft *idle;  /* the memory of the last one                   */

@@ -16,10 +16,11 @@
 /* Runs shorter than this make small writes: grow instead, as long as little space is lost by it. */
 #define GOOD_SLOTS 64u
 #define GROW_SLOTS 256u
+#define HUGE_SLOTS (PLAT_HUGE_PAGE / SLOT_BYTES)
 #define LEAF_SLOTS ((LEAF_HEADER_BYTES + LEAF_ENTRIES * ENTRY_BYTES + SLOT_BYTES - 1) / SLOT_BYTES)
 
 /* The user's limit or the process's (ulimit -f: exceeding that one would end the program). */
-static uint64_t byte_limit(const struct pool *p)
+uint64_t pool_byte_limit(const struct pool *p)
 {
         uint64_t bytes = p->options.limit_bytes ? p->options.limit_bytes : MAX_POOL_BYTES;
         return min_u64(bytes, plat->file_limit());
@@ -27,7 +28,7 @@ static uint64_t byte_limit(const struct pool *p)
 
 static uint64_t slot_limit(const struct pool *p)
 {
-        return byte_limit(p) / SLOT_BYTES;
+        return pool_byte_limit(p) / SLOT_BYTES;
 }
 
 static int grow(struct pool *p, uint64_t slots)
@@ -41,8 +42,11 @@ static int grow(struct pool *p, uint64_t slots)
                 return err_set(-ENOSPC,
                                "pool '%s' has reached its limit of %llu bytes; raise the option "
                                "limit (or ulimit -f) or keep fewer versions%s",
-                               p->label, (unsigned long long)byte_limit(p),
+                               p->label, (unsigned long long)pool_byte_limit(p),
                                pin_blame(p, kept, blame, sizeof(blame)));
+        /* In memory: whole huge pages, once that is little. */
+        if (p->media->in_memory && want >= 16 * HUGE_SLOTS)
+                want = align_up(want, HUGE_SLOTS);
         want = min_u64(want, limit);
         int rc = p->media->ops->grow(p->media, want * SLOT_BYTES);
         if (rc == -ENOSPC && want > now + slots) {
