@@ -161,6 +161,8 @@ int engine_new(const struct engine_options *o, struct levels *levels, struct reg
         int rc = tracker_open(&e->tracker, choose_tracker(o), o->probes, o->unit_bytes,
                               notes_room_for_units(), o->budget);
         e->tracker.small = by_pages(o);
+        e->tracker.dense_first =
+                o->policy != POLICY_SYNC && o->precopy == PRECOPY_OFF && !by_pages(o);
         if (rc) {
                 engine_delete(&e);
                 return rc;

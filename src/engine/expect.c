@@ -9,6 +9,18 @@
 /* Very many regions are registered one by one: not every one of them is news. */
 #define NEWS_BYTES (UINT64_C(4) << 20)
 
+/* The copy buffer is touched when it is made: not within the first freeze, where that is the largest
+ * part. If it cannot be had, the checkpoint says so. */
+static void make_copies(struct engine *e)
+{
+        struct err_kept kept;
+        if (e->options.policy == POLICY_SYNC)
+                return;
+        err_keep(&kept);
+        (void)tracker_set_pockets(&e->tracker, e->options.copy_bytes);
+        (void)err_give_back(&kept);
+}
+
 void expect_first(struct engine *e)
 {
         uint64_t bytes = e->regions->bytes;
@@ -16,6 +28,7 @@ void expect_first(struct engine *e)
         if (e->outcome.published > 0 || change < NEWS_BYTES + e->expected / 16)
                 return;
         e->expected = bytes;
+        make_copies(e);
         struct expectation x = {.bytes = bytes, .resident = true};
         pool_expect(e->pool, &x);
         pool_warm_up(e->pool);

@@ -110,6 +110,7 @@ struct tracker {
         struct shelf small_watches; /* those of one unit, which may be very many  */
         struct shelf edges[2];      /* … and edges: up to a page, up to two of them */
         bool small;                 /* regions smaller than a unit are watched, too */
+        bool dense_first;           /* large regions are dense until the first commit of them */
         struct plat_range *ranges;  /* for scanning … */
         struct scan_part parts[SCAN_PARTS];
 };

@@ -8,6 +8,8 @@
  *     struct watch │ notes, their arrays │ when_ns │ state │ pages │ access │ written │ dirty
  *                                        ◄──────────── UNIT_BYTES for each unit ────────────► */
 #define UNIT_BYTES (8u + 4u + 4u + 1u + 1u + 1u)
+/* Smaller regions are protected by one thread. */
+#define DENSE_BYTES (UINT64_C(64) << 20)
 
 static uint64_t arrays_at(const struct tracker *t, uint64_t units)
 {
@@ -82,6 +84,19 @@ static int add_or_trap(struct tracker *t, struct watch *w, const struct region *
         return w->ops->add(t, w);
 }
 
+/* Its first version has all of it. Two threads protect a dense region, and mprotect takes twice as
+ * long: the first freeze would be slower than later ones. */
+static bool begins_dense(struct tracker *t, struct watch *w)
+{
+        if (!t->dense_first || w->ops != &tracker_scan || t->trap.uffd < 0 ||
+            w->span.high - w->span.low < DENSE_BYTES)
+                return false;
+        if (tracker_dense.add(t, w) == 0)
+                return true;
+        tracker_dense.remove(t, w); /* what was registered before it failed */
+        return false;
+}
+
 int tracker_watch(struct tracker *t, struct region *r)
 {
         struct span span = {.part = NO_PART};
@@ -105,7 +120,9 @@ int tracker_watch(struct tracker *t, struct region *r)
         int rc = edges_make_room(t, w);
         if (rc == 0)
                 rc = spans_add(&w->span);
-        if (rc == 0)
+        if (rc == 0 && begins_dense(t, w))
+                w->ops = &tracker_dense;
+        else if (rc == 0)
                 rc = add_or_trap(t, w, r);
         if (rc)
                 weaken(w, r, rc);
