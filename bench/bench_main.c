@@ -45,6 +45,7 @@ static const struct bench_experiment experiments[] = {
          exp_regions},
         {"copy-level", "a second pool kept up in the background: what it writes, and costs",
          exp_copy_level},
+        {"warm-up", "the first versions of a new pool against later ones", exp_warm_up},
 };
 
 static volatile sig_atomic_t child;

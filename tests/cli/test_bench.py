@@ -295,12 +295,24 @@ def check_copy_level(path):
         "pool on disk", "copy complete after the run"], got["rows"]
 
 
+def check_warm_up(path):
+    got = load(path, "warm-up")
+    check_fields(got["summary"], tuple(f"{way}_{figure}_over_tenth" for way in ("memory", "disk", "cold")
+                                       for figure in ("first_durable", "later_durable", "worst_blocked")) +
+                 ("increase_of_three_memory_over_disk", "increase_of_three_warm_over_cold"))
+    rows = [(r["name"], r["figure"], r.get("version")) for r in got["rows"]]
+    ways = ("pool in memory", "pool on disk", "pool in memory, warm_up = no")
+    assert rows == [(way, figure, version) for way in ways for figure in ("until durable", "blocked")
+                    for version in ("1", "2 to 5, the worst", "1 to 5, the worst", "10")] + [
+                        (way, "increase, three checkpoints", None) for way in ways], rows
+
+
 CHECKS = (("freeze", check_freeze), ("access-order", check_order), ("epochs", check_epochs), ("cow-size", check_cow),
           ("overhead", check_overhead),
           ("diff-ratio", check_diff_ratio), ("diff-block-size", check_diff_block), ("diff-apps", check_diff_apps),
           ("hash-collisions", check_collisions), ("dynamic", check_dynamic), ("memory-vs-ramdisk", check_ramdisk),
           ("precopy", check_precopy), ("lazy-restart", check_lazy), ("small-change", check_small_change),
-          ("regions", check_regions), ("copy-level", check_copy_level))
+          ("regions", check_regions), ("copy-level", check_copy_level), ("warm-up", check_warm_up))
 
 
 def test_one():
