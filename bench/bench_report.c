@@ -248,31 +248,52 @@ static size_t group_of(const char *name)
         return dot ? (size_t)(dot - name) : 0;
 }
 
-/* Ratios of one object stand side by side. */
+static bool same_group(const char *a, const char *b)
+{
+        size_t group = group_of(a);
+        return group == group_of(b) && memcmp(a, b, group) == 0;
+}
+
+static void json_ratio(FILE *f, const struct ratio *r, bool first)
+{
+        size_t group = group_of(r->name);
+        const char *field = r->name + group + (group ? 1 : 0);
+        fprintf(f, "%s\n    \"%s\": ", first ? "" : ",", field);
+        json_number(f, r->value.median);
+        fprintf(f, ", \"%s_spread\": [", field);
+        json_number(f, r->value.min);
+        fputs(", ", f);
+        json_number(f, r->value.max);
+        fputc(']', f);
+}
+
+/* All ratios of the object that number `first` is the first one of. */
+static void json_group(FILE *f, const struct bench *b, unsigned first)
+{
+        for (unsigned i = first; i < b->ratio_count; i++)
+                if (same_group(b->ratios[i].name, b->ratios[first].name))
+                        json_ratio(f, &b->ratios[i], i == first);
+}
+
+/* A ratio may come between those of an object: each object is written once. */
 static void json_summary(FILE *f, const struct bench *b)
 {
+        bool any = false;
         fputs("  \"summary\": {", f);
         for (unsigned i = 0; i < b->ratio_count; i++) {
-                const struct ratio *r = &b->ratios[i];
-                const char *before = i ? b->ratios[i - 1].name : "";
-                size_t group = group_of(r->name);
-                bool same = group == group_of(before) && memcmp(before, r->name, group) == 0;
-                if (!same && group_of(before))
-                        fputs("}", f);
-                fputs(i ? ",\n    " : "\n    ", f);
-                if (!same && group)
-                        fprintf(f, "\"%.*s\": {\n    ", (int)group, r->name);
-                const char *field = r->name + group + (group ? 1 : 0);
-                fprintf(f, "\"%s\": ", field);
-                json_number(f, r->value.median);
-                fprintf(f, ", \"%s_spread\": [", field);
-                json_number(f, r->value.min);
-                fputs(", ", f);
-                json_number(f, r->value.max);
-                fputc(']', f);
+                const char *name = b->ratios[i].name;
+                unsigned before = 0;
+                while (before < i && !same_group(b->ratios[before].name, name))
+                        before++;
+                if (before < i)
+                        continue;
+                fputs(any ? "," : "", f);
+                if (group_of(name))
+                        fprintf(f, "\n    \"%.*s\": {", (int)group_of(name), name);
+                json_group(f, b, i);
+                fputs(group_of(name) ? "}" : "", f);
+                any = true;
         }
-        if (b->ratio_count && group_of(b->ratios[b->ratio_count - 1].name))
-                fputs("}", f);
         fputs("\n  },\n", f);
 }
 

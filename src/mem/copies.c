@@ -57,7 +57,8 @@ int tracker_set_pockets(struct tracker *t, uint64_t bytes)
                 return -ENOMEM;
         }
         /* Touched now: a first touch in the fault handler would cost ten times the copy. */
-        for (uint64_t at = 0; at < count * unit; at += PLAT_PAGE)
+        bool touched = plat->populate(memory, count * unit) == 0;
+        for (uint64_t at = 0; !touched && at < count * unit; at += PLAT_PAGE)
                 ((volatile uint8_t *)memory)[at] = 0;
         for (uint32_t i = (uint32_t)count; i > 0; i--)
                 pocket_give(g, i - 1);
