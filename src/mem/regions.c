@@ -5,6 +5,8 @@
 #include <stdio.h>
 
 #define PIECE_BYTES (UINT64_C(2) << 20)
+/* From this size on, memory begins at a multiple of a huge page. */
+#define LARGE_BYTES (UINT64_C(2) * PLAT_HUGE_PAGE)
 
 void regions_init(struct regions *r, struct budget *budget)
 {
@@ -141,6 +143,32 @@ static uint64_t pages_for(uint64_t bytes)
         return align_up(max_u64(bytes, 1), PLAT_PAGE);
 }
 
+/* So that the kernel can put it into huge pages, once it is there (upkeep.c): to ask for them here
+ * would give 2 MiB for every word that is written in a large, sparse region. */
+static int map_aligned(uint64_t bytes, void **out)
+{
+        void *p;
+        int rc = plat->mmap(-1, bytes + PLAT_HUGE_PAGE, &p);
+        if (rc)
+                return rc;
+        uint64_t before = align_up((uintptr_t)p, PLAT_HUGE_PAGE) - (uintptr_t)p;
+        uint8_t *low = (uint8_t *)p + before;
+        /* What cannot be given back is addresses, not memory. */
+        if (before > 0)
+                (void)plat->munmap(p, before);
+        if (before < PLAT_HUGE_PAGE)
+                (void)plat->munmap(low + bytes, PLAT_HUGE_PAGE - before);
+        *out = low;
+        return 0;
+}
+
+static int map_memory(uint64_t bytes, void **out)
+{
+        if (bytes >= LARGE_BYTES && map_aligned(bytes, out) == 0)
+                return 0;
+        return plat->mmap(-1, bytes, out);
+}
+
 int region_alloc(struct regions *r, const struct region_desc *desc, struct region **out)
 {
         struct region *region;
@@ -149,7 +177,7 @@ int region_alloc(struct regions *r, const struct region_desc *desc, struct regio
                 return rc;
         region->owned = true;
         region->mapped_bytes = pages_for(region->desc.bytes);
-        rc = plat->mmap(-1, region->mapped_bytes, &region->ptr);
+        rc = map_memory(region->mapped_bytes, &region->ptr);
         if (rc) {
                 (void)err_set(rc, "region '%s' needs %llu bytes: %s", region->desc.name,
                               (unsigned long long)region->desc.bytes, code_text(rc));
@@ -220,7 +248,7 @@ static void copy_memory(uint8_t *to, uint8_t *from, uint64_t bytes)
 
 static int replace_memory(struct region *region, uint64_t bytes, void **out)
 {
-        int rc = plat->mmap(-1, bytes, out);
+        int rc = map_memory(bytes, out);
         if (rc)
                 return rc;
         copy_memory(*out, region->ptr, min_u64(bytes, region->mapped_bytes));
