@@ -60,6 +60,7 @@ static int open_engine(struct belay *b)
                 .copy_ahead = n[OPT_COPY_AHEAD] != 0,
                 .open_behind = n[OPT_OPEN_BEHIND] != 0,
                 .follow = n[OPT_FOLLOW] != 0,
+                .huge_pages = n[OPT_HUGE_PAGES] == HUGE_PAGES_AUTO,
                 .diff = n[OPT_DIFF],
                 .diff_model = n[OPT_DIFF_MODEL],
                 .checksums = n[OPT_CHECKSUM] != 0,

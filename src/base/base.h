@@ -298,6 +298,7 @@ enum option_id {
         OPT_COPY_AHEAD,
         OPT_OPEN_BEHIND,
         OPT_FOLLOW,
+        OPT_HUGE_PAGES,
         OPT_RATE,
         OPT_DEVICE_RATE,
         OPT_LATENCY,
@@ -322,6 +323,7 @@ enum { TRACKER_AUTO, TRACKER_SCAN, TRACKER_UFFD, TRACKER_MPROTECT, TRACKER_HASH 
 enum { SIGNAL_NONE }; /* the others: signals.c in plat has the same order as the option's words */
 enum { DIFF_AUTO, DIFF_ON, DIFF_OFF, DIFF_PAGES };
 enum { MODEL_BELAY, MODEL_FTI };
+enum { HUGE_PAGES_AUTO, HUGE_PAGES_OFF };
 enum { POLICY_SYNC, POLICY_ASYNC, POLICY_ADAPTIVE };
 enum { ORDER_TIME, ORDER_PAPER };
 enum { PRECOPY_OFF, PRECOPY_IMMEDIATE, PRECOPY_DELAYED, PRECOPY_PREDICTED };

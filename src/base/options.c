@@ -92,6 +92,9 @@ static const struct option table[OPT_COUNT] = {
                              "let writes through behind the flusher, without a fault"},
         [OPT_FOLLOW] = {"follow", KIND_WORD, "yes", "no|yes", 0, 0,
                         "align the flush order with the program's first writes"},
+        [OPT_HUGE_PAGES] = {"huge_pages", KIND_WORD, "auto", "auto|off", 0, 0,
+                            "put memory that is written all over into huge pages, where that takes "
+                            "no more of it"},
         [OPT_RATE] = {"rate", KIND_SIZE, "0", NULL, 0, UINT64_C(1) << 56,
                       "most bytes per second written to the pool; 0: no limit"},
         [OPT_DEVICE_RATE] = {"device_rate", KIND_SIZE, "0", NULL, 0, UINT64_C(1) << 56,

@@ -186,6 +186,8 @@ void pages_decide(struct commit *c, uint32_t region, uint64_t unit, bool can_kee
 void rewatch_units(const struct commit *c, struct watch *w, uint64_t first, uint64_t count);
 /* The unit was put: is it worth being watched page by page? */
 void rewatch_consider(struct watch *w, uint64_t unit, bool few_changes);
+/* Is there a tracker for regions that are written all over? */
+bool rewatch_knows_dense(const struct commit *c);
 /* After the last capture, when no handler waits for the flusher any more: other trackers for
  * regions that are written differently now. */
 void rewatch_adapt(struct commit *c);
@@ -211,6 +213,8 @@ int compare_prepare(struct commit *c);
 /* When a unit is captured, and after the last. */
 void unseen_remember(struct watch *w, uint64_t u, const uint8_t *content);
 void unseen_count(struct commit *c);
+/* Does the unit still look as it was captured? By a few words of it. */
+bool unseen_same(const struct watch *w, uint64_t u);
 
 /* ---- patch.c ---- */
 

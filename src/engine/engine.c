@@ -2,7 +2,7 @@
 #include "engine/engine_int.h"
 #include <errno.h>
 
-/* ---- the flusher's duty: to commit, and to pre-copy in between ---- */
+/* ---- the flusher's duty: to commit, and in between to pre-copy, or to keep the regions up ---- */
 
 /* The lock is held. */
 static uint64_t flusher_due_ns(void *arg)
@@ -10,7 +10,8 @@ static uint64_t flusher_due_ns(void *arg)
         const struct engine *e = arg;
         if (e->outcome.committing)
                 return 0;
-        return precopy_wanted(&e->precopy) ? precopy_next_ns(&e->precopy) : NEVER_DUE;
+        return precopy_wanted(&e->precopy) ? precopy_next_ns(&e->precopy)
+                                           : upkeep_due_ns(&e->upkeep);
 }
 
 static void flusher_run(void *arg)
@@ -22,9 +23,13 @@ static void flusher_run(void *arg)
                 workers_lock(&e->workers);
                 return;
         }
+        bool precopy = precopy_wanted(&e->precopy);
         e->precopy.at_work = true;
         workers_unlock(&e->workers);
-        precopy_step(&e->precopy);
+        if (precopy)
+                precopy_step(&e->precopy);
+        else
+                upkeep_step(&e->upkeep);
         workers_lock(&e->workers);
         e->precopy.at_work = false;
         workers_notify(&e->workers);
@@ -74,7 +79,8 @@ void engine_resume(struct engine *e)
         e->precopy.paused = false;
         e->alone = false;
         atomic_store(&e->precopy.stop, false);
-        if (e->options.precopy != PRECOPY_OFF)
+        if (e->options.precopy != PRECOPY_OFF ||
+            (!e->outcome.committing && upkeep_due_ns(&e->upkeep) != NEVER_DUE))
                 workers_notify(&e->workers);
         workers_unlock(&e->workers);
 }
@@ -130,13 +136,15 @@ static uint64_t choose_tracker(const struct engine_options *o)
 /* The parts know each other no further than this. */
 static void introduce(struct engine *e)
 {
-        e->commit.options = e->precopy.options = &e->options;
-        e->commit.tracker = e->precopy.tracker = &e->tracker;
+        e->commit.options = e->precopy.options = e->upkeep.options = &e->options;
+        e->commit.tracker = e->precopy.tracker = e->upkeep.tracker = &e->tracker;
         e->commit.pool = e->pool;
         e->commit.workers = &e->workers;
         e->commit.steps = &e->steps;
         e->precopy.commit = &e->commit;
         e->precopy.regions = e->regions;
+        e->upkeep.regions = e->regions;
+        e->upkeep.stop = &e->precopy.stop;
         e->carry.budget = e->options.budget;
 }
 

@@ -18,6 +18,7 @@ struct engine_options {
         uint64_t tracker; /* TRACKER_…  */
         uint64_t unit_bytes, copy_bytes;
         bool copy_ahead, open_behind, follow;
+        bool huge_pages;            /* dense memory is put into them   */
         uint64_t diff;              /* DIFF_…                          */
         uint64_t diff_model;        /* MODEL_…                         */
         bool checksums;             /* of blocks that are not compared */

@@ -8,6 +8,7 @@
 #include "engine/cost.h"
 #include "engine/outcome.h"
 #include "engine/precopy.h"
+#include "engine/upkeep.h"
 
 struct engine {
         struct engine_options options;
@@ -19,6 +20,7 @@ struct engine {
         struct steps steps;
         struct commit commit;
         struct precopy precopy;
+        struct upkeep upkeep;
         struct cost cost;
         struct carry carry;
         struct outcome outcome;

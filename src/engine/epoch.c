@@ -127,6 +127,7 @@ int epoch_commit(struct engine *e)
         end_capture(c);
         if (rc == 0) {
                 rewatch_adapt(c);
+                upkeep_consider(&e->upkeep, c);
                 cost_count(&e->cost, c);
         }
         if (rc == 0 && c->part.last)
@@ -183,6 +184,7 @@ void epoch_end(struct engine *e, int rc)
         o->info = info;
         o->committing = false;
         precopy_begin_interval(&e->precopy);
+        upkeep_begin_interval(&e->upkeep);
         workers_notify(&e->workers);
         workers_unlock(&e->workers);
 }

@@ -31,6 +31,29 @@ enum mode {
 /* Whether a unit was found as an earlier version has it (compare.c). */
 enum { CONTENT_UNKNOWN, CONTENT_CHANGED, CONTENT_SAME };
 
+/* Called dense too early so often, a region is not any more. */
+#define MOST_DOUBTS 4u
+
+/* Whether a region is written all over, and what has been done about it. */
+struct density {
+        uint64_t same;         /* units that look as they did in the version before              */
+        uintptr_t collapse_at; /* where a pass is                                                */
+        uint8_t doubts;        /* how often it was called dense too early, in a row              */
+        uint8_t commits;       /* that found it dense, in a row                                  */
+        uint8_t turns;         /* how often that did not last                                    */
+        uint8_t passes;        /* over it, to put it into huge pages, since it is dense          */
+        uint8_t pause;         /* so many commits until the next one                             */
+        uint8_t failures;      /* of the pass                                                    */
+        uint8_t hasty;         /* how often it was called calm in error, in a row                */
+        bool busy;             /* not calm, in this interval                                     */
+        bool calmed;           /* it was called calm before the commit                           */
+        bool early;            /* it was called dense before the commit                          */
+        bool proven;           /* a commit found it dense                                        */
+        bool collapse;         /* a pass is under way                                            */
+        bool collapsed; /* one has done something …                                       */
+        bool refused;   /* … or the kernel does not do it here                            */
+};
+
 /* About the units of a region, for as long as it is watched. */
 struct unit_notes {
         struct shadow *shadow;  /* what a commit still needs of memory that is gone (shadow.c)  */
@@ -51,9 +74,10 @@ struct unit_notes {
         bool copied_early;        /* in this interval                                             */
         bool put_again;           /* a unit in the draft was written since                        */
         bool protected;           /* by this commit: something has to be opened                   */
-        bool scattered; /* … and clean units between others with them                   */
-        bool runs;      /* by this commit: opened in long runs                          */
-        bool fresh;     /* no commit yet: taken for dense, if there is such a thing     */
+        bool scattered;           /* … and clean units between others with them                   */
+        bool runs;                /* by this commit: opened in long runs                          */
+        bool fresh;               /* no commit yet: taken for dense, if there is such a thing     */
+        struct density density;   /* is it written all over? (rewatch.c, upkeep.c)                */
 };
 
 /* Where they are follows from the region and the watch: a pointer would be one more line that the

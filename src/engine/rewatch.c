@@ -2,8 +2,15 @@
  *
  * To watch a unit costs the program a fault for each page that it writes. So what is written in
  * every epoch is called written instead, and a region of which that is true nearly everywhere gets
- * a tracker that remembers nothing (tracker_dense). */
+ * a tracker that remembers nothing (tracker_dense). That is decided here, after a commit; upkeep.c
+ * sees to regions that change in between. */
 #include "engine/commit.h"
+
+/* A dense phase of so many commits was worth a pass; else there is none in the next one before so
+ * many commits for each turn. */
+#define LASTING        32u
+#define PAUSE_PER_TURN 4u
+#define MOST_TURNS     8u
 
 /* What cannot be watched (no mappings left) counts as written. */
 static void arm(const struct commit *c, struct watch *w, uint64_t first, uint64_t count)
@@ -58,11 +65,52 @@ void rewatch_consider(struct watch *w, uint64_t u, bool few_changes)
         }
 }
 
+bool rewatch_knows_dense(const struct commit *c)
+{
+        return c->options->policy != POLICY_SYNC && c->tracker->trap.uffd >= 0 &&
+               c->options->precopy == PRECOPY_OFF && !by_pages(c->options);
+}
+
+/* A dense phase that ended soon was not worth a pass over the memory, and the next one will not be:
+ * it has to last longer before there is one. */
+static void end_phase(struct density *d)
+{
+        d->turns = (uint8_t)(d->commits >= LASTING ? d->turns / 2
+                                                   : min_u64(d->turns + 1u, MOST_TURNS));
+        d->commits = d->passes = 0;
+        d->collapse = false;
+}
+
+/* What the commit has shown: `was` and `is` dense. */
+static void learn_density(struct region *r, bool fresh, bool was, bool is)
+{
+        struct watch *w = r->watch;
+        struct density *d = &unit_notes(w)->density;
+        if (was && d->early)
+                d->doubts = is ? 0 : (uint8_t)min_u64(d->doubts + 1u, MOST_DOUBTS);
+        if (d->calmed)
+                d->hasty = is ? (uint8_t)min_u64(d->hasty + 1u, MOST_DOUBTS) : 0;
+        if (d->calmed && !is)
+                end_phase(d);
+        d->early = d->calmed = false;
+        /* What is new is taken for dense, which is no proof. */
+        d->proven = is && (was || !fresh);
+        /* Where content is not compared, nothing else would tell that it does not change any more. */
+        if (was && !region_notes(r)->compared && d->same * 4 >= w->span.units * 3)
+                diff_try(&region_notes(r)->choice);
+        d->same = 0;
+        if (is && !was)
+                d->pause = d->turns * PAUSE_PER_TURN;
+        if (is)
+                d->commits = (uint8_t)min_u64(d->commits + 1u, 255);
+        if (was && !is)
+                end_phase(d);
+}
+
 /* A region that is written all over in every epoch is dense; one that is no longer is scanned. */
 void rewatch_adapt(struct commit *c)
 {
-        bool possible = c->options->policy != POLICY_SYNC && c->tracker->trap.uffd >= 0 &&
-                        c->options->precopy == PRECOPY_OFF && !by_pages(c->options);
+        bool possible = rewatch_knows_dense(c);
         for (uint32_t i = 0; i < c->part.count; i++) {
                 struct watch *w = c->part.list[i]->watch;
                 struct unit_notes *n = unit_notes(w);
@@ -73,14 +121,18 @@ void rewatch_adapt(struct commit *c)
                         units += hot;
                         often += hot && is_hot(c, w, u);
                 }
+                bool fresh = n->fresh;
                 n->fresh = false;
                 step_begin(c->steps);
+                bool was = w->ops == &tracker_dense;
                 bool dense = w->ops == &tracker_scan && often * 4 >= w->span.units * 3;
-                bool sparse = w->ops == &tracker_dense && units * 2 < w->span.units;
+                bool sparse = was && units * 2 < w->span.units;
                 bool changes = possible && !w->fixed && (dense || sparse);
                 if (changes)
                         tracker_change(c->tracker, c->part.list[i],
                                        dense ? &tracker_dense : &tracker_scan);
+                if (w->span.units > 1) /* there may be very many others */
+                        learn_density(c->part.list[i], fresh, was, w->ops == &tracker_dense);
                 step_end(c->steps);
                 if (changes)
                         log_emit(BELAY_LOG_DEBUG, "region '%s' is written %s",

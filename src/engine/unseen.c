@@ -29,8 +29,17 @@ __attribute__((no_sanitize("thread"))) static uint32_t sample(const uint8_t *p, 
 void unseen_remember(struct watch *w, uint64_t u, const uint8_t *content)
 {
         struct unit_notes *n = unit_notes(w);
-        if (!w->ops->needs_faults)
-                n->sample[u] = sample(content, unit_length(&w->span, u));
+        if (w->ops->needs_faults)
+                return;
+        uint32_t now = sample(content, unit_length(&w->span, u));
+        n->density.same += now == n->sample[u];
+        n->sample[u] = now;
+}
+
+bool unseen_same(const struct watch *w, uint64_t u)
+{
+        return sample((const uint8_t *)unit_begin(&w->span, u), unit_length(&w->span, u)) ==
+               unit_notes(w)->sample[u];
 }
 
 static void found(struct commit *c, struct watch *w, uint64_t u)

@@ -162,6 +162,8 @@ void tracker_leave(struct tracker *t, struct watch *w, const struct tracker_ops 
 /* Watches a region in another way from now on: scan or dense. Every unit must be captured and open,
  * and counts as written. Where the other way does not work, the old one stays, for good. */
 void tracker_change(struct tracker *t, struct region *r, const struct tracker_ops *ops);
+/* With tracker_scan, between commits: units are not watched any more, and count as written. */
+int tracker_unarm(struct tracker *t, struct watch *w, uint64_t first, uint64_t count);
 /* Looks again whether the region is in huge pages. */
 void tracker_find_huge(struct tracker *t, struct watch *w);
 /* Number of this process among its parents and children; children of fork() get another. */

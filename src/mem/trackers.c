@@ -312,6 +312,15 @@ static int scan_arm(struct tracker *t, struct watch *w, uint64_t first, uint64_t
         return rc || low >= high ? rc : track_reset(&t->kernel, (void *)low, high - low);
 }
 
+int tracker_unarm(struct tracker *t, struct watch *w, uint64_t first, uint64_t count)
+{
+        uintptr_t low;
+        uintptr_t high;
+        units_pages(w, first, count, &low, &high);
+        units_written(&w->span, first, count);
+        return low < high ? track_protect(&t->kernel, (void *)low, high - low, false) : 0;
+}
+
 const struct tracker_ops tracker_scan = {
         .size = sizeof(struct tracker_ops),
         .name = "scan",

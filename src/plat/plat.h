@@ -89,6 +89,9 @@ struct plat_calls {
         /* Fewer, larger pages for fresh memory; where the kernel does not give them nothing is
          * lost. */
         int (*madvise_huge)(void *p, uint64_t bytes);
+        /* Small pages that are there are copied into huge ones, now. -EINVAL where that cannot be,
+         * -EAGAIN, -EBUSY, -ENOMEM where it cannot be now. */
+        int (*madvise_collapse)(void *p, uint64_t bytes);
         /* Gives the pages back; the mapping stays. */
         int (*madvise_unused)(void *p, uint64_t bytes);
         /* Gives every page of a shared mapping its memory, writable, so that a store there is no
@@ -232,6 +235,9 @@ int track_scan(const struct plat_track *t, const void *p, uint64_t bytes, bool r
                struct plat_range *ranges, uint32_t room);
 /* Is there a huge page at this address? */
 bool track_is_huge(const struct plat_track *t, uintptr_t address);
+/* Does the huge page at this address, a multiple of its size, consist of small ones that are all there,
+ * private to this process and not protected? Then nothing is added if they become one. */
+bool track_is_full(const struct plat_track *t, uintptr_t address);
 /* Forgets that pages were written. */
 int track_reset(const struct plat_track *t, const void *p, uint64_t bytes);
 /* For a tracker that is not async. */

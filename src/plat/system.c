@@ -349,6 +349,16 @@ static int sys_madvise_huge(void *p, uint64_t bytes)
         return result(madvise(p, bytes, MADV_HUGEPAGE));
 }
 
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* Linux 6.1 */
+#endif
+
+/* Not by the program's madvise: nothing of the content changes. */
+static int sys_madvise_collapse(void *p, uint64_t bytes)
+{
+        return (int)raw_call(SYS_madvise, (long)(uintptr_t)p, (long)bytes, MADV_COLLAPSE, 0, 0, 0);
+}
+
 static int sys_madvise_unused(void *p, uint64_t bytes)
 {
         return result(madvise(p, bytes, MADV_DONTNEED));
@@ -517,6 +527,7 @@ const struct plat_calls plat_system = {
         .munmap = sys_munmap,
         .mmap_over = sys_mmap_over,
         .madvise_huge = sys_madvise_huge,
+        .madvise_collapse = sys_madvise_collapse,
         .madvise_unused = sys_madvise_unused,
         .populate = sys_populate,
         .collapse = sys_collapse,

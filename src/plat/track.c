@@ -103,6 +103,27 @@ bool track_is_huge(const struct plat_track *t, uintptr_t address)
         return t->pagemap >= 0 && plat->ioctl(t->pagemap, SCAN_REQUEST, &arg) == 1;
 }
 
+#define PAGEMAP_PRESENT   (UINT64_C(1) << 63)
+#define PAGEMAP_SWAPPED   (UINT64_C(1) << 62)
+#define PAGEMAP_FILE      (UINT64_C(1) << 61) /* or memory that is shared */
+#define PAGEMAP_PROTECTED (UINT64_C(1) << 57)
+#define PAGEMAP_ALONE     (UINT64_C(1) << 56) /* no other process has it, nor is it the zero page */
+
+bool track_is_full(const struct plat_track *t, uintptr_t address)
+{
+        uint64_t pages[PLAT_HUGE_PAGE / PLAT_PAGE];
+        const uint64_t wanted = PAGEMAP_PRESENT | PAGEMAP_ALONE;
+        const uint64_t mask = wanted | PAGEMAP_SWAPPED | PAGEMAP_FILE | PAGEMAP_PROTECTED;
+        if (t->pagemap < 0 ||
+            plat->pread(t->pagemap, pages, sizeof(pages), address / PLAT_PAGE * sizeof(pages[0])) !=
+                    (int64_t)sizeof(pages))
+                return false;
+        for (size_t i = 0; i < ARRAY_LEN(pages); i++)
+                if ((pages[i] & mask) != wanted)
+                        return false;
+        return true;
+}
+
 int track_reset(const struct plat_track *t, const void *p, uint64_t bytes)
 {
         struct scan_arg arg = {

@@ -145,6 +145,12 @@ bool diff_next(struct diff_choice *d)
         return d->on;
 }
 
+void diff_try(struct diff_choice *d)
+{
+        if (!d->on)
+                d->left = 1;
+}
+
 void diff_saw_zeros(struct diff_choice *d, double total, double put, double zeros)
 {
         if (total > 0)

@@ -128,6 +128,8 @@ struct diff_choice {
 void diff_begin(struct diff_choice *d);
 /* For the next version. */
 bool diff_next(struct diff_choice *d);
+/* Something says that it would pay now: the next version is a trial. */
+void diff_try(struct diff_choice *d);
 /* So many of its bytes were put, `zeros` of them zeros. */
 void diff_saw_zeros(struct diff_choice *d, double total, double put, double zeros);
 /* The version is published. Did comparing the region pay, by this model? Nothing is learned where
