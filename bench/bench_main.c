@@ -46,6 +46,8 @@ static const struct bench_experiment experiments[] = {
         {"copy-level", "a second pool kept up in the background: what it writes, and costs",
          exp_copy_level},
         {"warm-up", "the first versions of a new pool against later ones", exp_warm_up},
+        {"phases", "a program that swings between writing everything and writing little",
+         exp_phases},
 };
 
 static volatile sig_atomic_t child;

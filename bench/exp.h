@@ -23,5 +23,6 @@ int exp_small_change(struct bench *b);
 int exp_regions(struct bench *b);
 int exp_copy_level(struct bench *b);
 int exp_warm_up(struct bench *b);
+int exp_phases(struct bench *b);
 
 #endif

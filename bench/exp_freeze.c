@@ -2,10 +2,11 @@
  * asynchronous snapshot with default settings, beside memcpy of the whole state, fork() and a
  * synchronous write.
  *
- * The state is one attached region in small pages, then in huge pages. Between two checkpoints the
- * program writes a word of every page, or of every hundredth, scattered. What is timed is the call
- * alone; the commit is then waited for, so that every freeze begins with an idle flusher, and the
- * pool is in memory and in its steady state. States of many arrays follow (freeze_many.c). */
+ * The state is one attached region in small pages, then in huge pages, then memory from
+ * belay_alloc. Between two checkpoints the program writes a word of every page, or of every
+ * hundredth, scattered. What is timed is the call alone; the commit is then waited for, so that
+ * every freeze begins with an idle flusher, and the pool is in memory and in its steady state.
+ * States of many arrays follow (freeze_many.c). */
 #include "exp.h"
 #include "work.h"
 #include <errno.h>
@@ -13,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define PAGE               (4 * KIB)
@@ -177,6 +179,48 @@ static int run_pages(struct freeze *f, bool huge)
         return rc;
 }
 
+/* Memory from belay_alloc, as the library places it and puts it into huge pages by itself: after a
+ * few checkpoints, and while the program does something else. */
+static int run_alloc(struct freeze *f, const char *dir, const char *medium, const char *field)
+{
+        void *copy_mapping = NULL;
+        f->pages = "alloc";
+        f->dirt = "all";
+        f->every = 1;
+        if (!bench_has_room(dir, 4 * f->bytes))
+                return bench_fail("no room for scratch files; see --dir and --memory-dir");
+        snprintf(f->pool, sizeof(f->pool), "%s/alloc", dir);
+        struct bench_case cases[] = {
+                {row(f, "checkpoint"), change, checkpoint, wait_commit, f, 0},
+                {row(f, "memcpy"), NULL, copy_all, NULL, f, 0},
+        };
+        for (int i = 0; i < 2; i++)
+                bench_param_text(cases[i].row, "pool", medium);
+        f->copy = get_memory(f->bytes, true, &copy_mapping);
+        int rc = f->copy ? work_open(f->pool, "", &f->context) : -1;
+        if (rc == 0) {
+                f->data = belay_alloc(f->context, "data", BELAY_U64, f->bytes / 8);
+                rc = f->data ? 0 : work_failed("alloc");
+        }
+        if (rc == 0)
+                memset(f->data, 1, f->bytes);
+        for (int i = 0; rc == 0 && i < STEADY_CHECKPOINTS; i++) {
+                change(f);
+                rc = checkpoint(f);
+                if (rc == 0)
+                        rc = wait_commit(f);
+                nanosleep(&(struct timespec){0, 500 * 1000 * 1000}, NULL);
+        }
+        if (rc == 0)
+                rc = bench_rounds(f->b, cases, 2);
+        if (rc == 0)
+                bench_ratio_most(f->b, field, cases[0].row, cases[1].row, 0.03);
+        if (belay_close(&f->context) && rc == 0)
+                rc = work_failed("close");
+        bench_memory_free(copy_mapping, f->bytes + HUGE_BYTES);
+        return rc;
+}
+
 int exp_freeze(struct bench *b)
 {
         const struct bench_options *o = bench_options(b);
@@ -194,6 +238,10 @@ int exp_freeze(struct bench *b)
                 rc = run_pages(f, false);
         if (rc == 0)
                 rc = run_pages(f, true);
+        if (rc == 0)
+                rc = run_alloc(f, o->memory_dir, "memory", "blocked_over_memcpy_alloc");
+        if (rc == 0)
+                rc = run_alloc(f, o->dir, "disk", "disk.blocked_over_memcpy_alloc");
         if (rc == 0)
                 rc = freeze_many(b);
         free(f);

@@ -129,13 +129,15 @@ def check_fields(summary, fields):
 
 def check_freeze(path):
     got = load(path, "freeze")
-    check_fields(got["summary"].pop("disk"), FREEZE_MANY)
-    check_fields(got["summary"], FREEZE + FREEZE_MANY)
-    one = [r for r in got["rows"] if "arrays" not in r]
-    assert [r["name"] for r in one] == ["checkpoint", "memcpy", "fork", "synchronous write"] * 4, one
-    assert {(r["pages"], r["dirty"]) for r in one} == {(p, d) for p in ("4 KiB", "huge") for d in ("all", "1 %")}
+    check_fields(got["summary"].pop("disk"), FREEZE_MANY + ("blocked_over_memcpy_alloc",))
+    check_fields(got["summary"], FREEZE + FREEZE_MANY + ("blocked_over_memcpy_alloc",))
     many = [r for r in got["rows"] if "arrays" in r]
     assert [r["name"] for r in many] == ["checkpoint", "memcpy"] * 14, many
+    alloc = [r for r in got["rows"] if r.get("pages") == "alloc"]
+    assert [(r["name"], r["pool"]) for r in alloc] == [(n, p) for p in ("memory", "disk") for n in ("checkpoint", "memcpy")]
+    one = [r for r in got["rows"] if r.get("pages") in ("4 KiB", "huge")]
+    assert [r["name"] for r in one] == ["checkpoint", "memcpy", "fork", "synchronous write"] * 4, one
+    assert {(r["pages"], r["dirty"]) for r in one} == {(p, d) for p in ("4 KiB", "huge") for d in ("all", "1 %")}
     assert all(is_number(s) for r in got["rows"] for s in r["samples"])
 
 
@@ -307,12 +309,28 @@ def check_warm_up(path):
                         (way, "increase, three checkpoints", None) for way in ways], rows
 
 
+PHASES = ("increase_over_dense", "sparse_over_sparse", "dense_over_dense", "sparse_increase_over_sparse",
+          "first_dense_over_dense", "first_sparse_over_sparse", "huge_over_small_dense", "huge_over_small_sparse",
+          "huge_over_small_phases_dense", "huge_over_small_phases_sparse")
+
+
+def check_phases(path):
+    got = load(path, "phases")
+    check_fields(got["summary"], PHASES)
+    times = [(r["name"], r["epochs"], r.get("huge_pages")) for r in got["rows"] if r["figure"] == "epoch"]
+    assert sorted(times, key=str) == sorted(
+        [("no checkpoint", k, None) for k in ("dense", "sparse")] +
+        [(n, k, w) for w in ("auto", "off") for n, k in (("always dense", "dense"), ("always sparse", "sparse"),
+                                                         ("phases", "dense"), ("phases", "sparse"))], key=str), times
+
+
 CHECKS = (("freeze", check_freeze), ("access-order", check_order), ("epochs", check_epochs), ("cow-size", check_cow),
           ("overhead", check_overhead),
           ("diff-ratio", check_diff_ratio), ("diff-block-size", check_diff_block), ("diff-apps", check_diff_apps),
           ("hash-collisions", check_collisions), ("dynamic", check_dynamic), ("memory-vs-ramdisk", check_ramdisk),
           ("precopy", check_precopy), ("lazy-restart", check_lazy), ("small-change", check_small_change),
-          ("regions", check_regions), ("copy-level", check_copy_level), ("warm-up", check_warm_up))
+          ("regions", check_regions), ("copy-level", check_copy_level), ("warm-up", check_warm_up),
+          ("phases", check_phases))
 
 
 def test_one():
