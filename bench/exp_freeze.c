@@ -179,6 +179,40 @@ static int run_pages(struct freeze *f, bool huge)
         return rc;
 }
 
+/* What the process has in huge pages. */
+static uint64_t huge_bytes(void)
+{
+        char line[256];
+        unsigned long long kib = 0;
+        FILE *f = fopen("/proc/self/smaps_rollup", "re");
+        while (f && fgets(line, sizeof(line), f))
+                if (sscanf(line, "AnonHugePages: %llu", &kib) == 1)
+                        break;
+        if (f)
+                fclose(f);
+        return kib * KIB;
+}
+
+/* Until all is in huge pages, or no more of it gets there. */
+static int settle(struct freeze *f)
+{
+        uint64_t least = huge_bytes() + f->bytes / 16 * 15;
+        uint64_t most = 0;
+        int rc = 0;
+        for (int i = 0, idle = 0; rc == 0 && i < 100 && idle < STEADY_CHECKPOINTS; i++, idle++) {
+                change(f);
+                rc = checkpoint(f);
+                if (rc == 0)
+                        rc = wait_commit(f);
+                nanosleep(&(struct timespec){0, 250 * 1000 * 1000}, NULL);
+                uint64_t now = huge_bytes();
+                if (now > most && now < least)
+                        idle = 0;
+                most = now > most ? now : most;
+        }
+        return rc;
+}
+
 /* Memory from belay_alloc, as the library places it and puts it into huge pages by itself: after a
  * few checkpoints, and while the program does something else. */
 static int run_alloc(struct freeze *f, const char *dir, const char *medium, const char *field)
@@ -200,17 +234,13 @@ static int run_alloc(struct freeze *f, const char *dir, const char *medium, cons
         int rc = f->copy ? work_open(f->pool, "", &f->context) : -1;
         if (rc == 0) {
                 f->data = belay_alloc(f->context, "data", BELAY_U64, f->bytes / 8);
-                rc = f->data ? 0 : work_failed("alloc");
+                if (f->data)
+                        memset(f->data, 1, f->bytes);
+                else
+                        rc = work_failed("alloc");
         }
         if (rc == 0)
-                memset(f->data, 1, f->bytes);
-        for (int i = 0; rc == 0 && i < STEADY_CHECKPOINTS; i++) {
-                change(f);
-                rc = checkpoint(f);
-                if (rc == 0)
-                        rc = wait_commit(f);
-                nanosleep(&(struct timespec){0, 500 * 1000 * 1000}, NULL);
-        }
+                rc = settle(f);
         if (rc == 0)
                 rc = bench_rounds(f->b, cases, 2);
         if (rc == 0)

@@ -17,8 +17,8 @@
 #define ITERATIONS 4u /* in an epoch */
 #define LENGTH     4u /* epochs of a phase */
 #define CYCLES     2u
-#define SETTLE     4u /* epochs before the first that counts */
-#define CALM       6u /* iterations without a context */
+#define SETTLE     12u /* epochs before the first that counts */
+#define CALM       6u  /* iterations without a context */
 
 enum kind { DENSE, SPARSE, KINDS };
 static const char *const kind_names[KINDS] = {"dense", "sparse"};
@@ -240,8 +240,8 @@ int exp_phases(struct bench *b)
         for (unsigned i = 0; rc == 0 && bench_more(b, i, started); i++) {
                 rc = run_calm(s);
                 for (enum program p = ALWAYS_DENSE; rc == 0 && p < PROGRAMS; p++)
-                        for (enum pages w = HUGE_AUTO; rc == 0 && w < WAYS; w++)
-                                rc = run_program(s, w, p);
+                        for (unsigned k = 0; rc == 0 && k < WAYS; k++)
+                                rc = run_program(s, (i + k) % 2 ? HUGE_OFF : HUGE_AUTO, p);
         }
         make_ratios(s);
         free(s);

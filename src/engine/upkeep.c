@@ -32,10 +32,10 @@
 #define PLACE_PAGES 16u  /* … of so many pages                                                */
 /* Lifted at once: 0.3 ms. */
 #define LIFT_BYTES (UINT64_C(16) << 20)
-/* Between two huge pages, in times of what the last one took. */
-#define COLLAPSE_PAUSES 1u
-#define MOST_FAILURES   4u /* of a pass, then it ends */
-#define MOST_PAUSE      6u /* two to that many commits between two passes */
+/* Between two huge pages, a part of what the last one took: most of that is not under the lock. */
+#define PAUSE_PART    4u
+#define MOST_FAILURES 4u /* of a pass, then it ends */
+#define MOST_PAUSE    6u /* two to that many commits between two passes */
 
 static bool must_stop(const struct upkeep *u)
 {
@@ -126,6 +126,7 @@ static bool may_be_calm(const struct region *r)
         const struct watch *w = r->watch;
         return w && w->ops == &tracker_dense && w->span.high - w->span.low >= LEAST_LOOK_BYTES &&
                !unit_notes(w)->density.busy && unit_notes(w)->density.proven &&
+               !unit_notes(w)->density.collapse && /* one thing at a time */
                unit_notes(w)->density.hasty < MOST_DOUBTS;
 }
 
@@ -264,7 +265,7 @@ static void collapse_next(struct upkeep *u)
         if (u->collapsing)
                 collapse_one(u, u->regions->list[u->position]->watch);
         uint64_t now = plat->now_ns();
-        u->collapse_ns = now + COLLAPSE_PAUSES * (now - start);
+        u->collapse_ns = now + (now - start) / PAUSE_PART;
 }
 
 /* ---- when ---- */
