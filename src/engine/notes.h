@@ -33,6 +33,8 @@ enum { CONTENT_UNKNOWN, CONTENT_CHANGED, CONTENT_SAME };
 
 /* Called dense too early so often, a region is not any more. */
 #define MOST_DOUBTS 4u
+/* … or too calm: a program that writes at the end of its epochs looks so until then. */
+#define MOST_HASTE 2u
 
 /* Whether a region is written all over, and what has been done about it. */
 struct density {

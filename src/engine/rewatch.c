@@ -89,7 +89,7 @@ static void learn_density(struct region *r, bool fresh, bool was, bool is)
         if (was && d->early)
                 d->doubts = is ? 0 : (uint8_t)min_u64(d->doubts + 1u, MOST_DOUBTS);
         if (d->calmed)
-                d->hasty = is ? (uint8_t)min_u64(d->hasty + 1u, MOST_DOUBTS) : 0;
+                d->hasty = is ? (uint8_t)min_u64(d->hasty + 1u, MOST_HASTE) : 0;
         if (d->calmed && !is)
                 end_phase(d);
         d->early = d->calmed = false;

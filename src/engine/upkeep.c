@@ -127,7 +127,7 @@ static bool may_be_calm(const struct region *r)
         return w && w->ops == &tracker_dense && w->span.high - w->span.low >= LEAST_LOOK_BYTES &&
                !unit_notes(w)->density.busy && unit_notes(w)->density.proven &&
                !unit_notes(w)->density.collapse && /* one thing at a time */
-               unit_notes(w)->density.hasty < MOST_DOUBTS;
+               unit_notes(w)->density.hasty < MOST_HASTE;
 }
 
 /* Nothing is watched yet: if it is written all over after all, that costs no fault. */
