@@ -76,10 +76,10 @@ struct unit_notes {
         bool copied_early;        /* in this interval                                             */
         bool put_again;           /* a unit in the draft was written since                        */
         bool protected;           /* by this commit: something has to be opened                   */
-        bool scattered;           /* … and clean units between others with them                   */
-        bool runs;                /* by this commit: opened in long runs                          */
-        bool fresh;               /* no commit yet: taken for dense, if there is such a thing     */
-        struct density density;   /* is it written all over? (rewatch.c, upkeep.c)                */
+        bool scattered;         /* … and clean units between others with them                   */
+        bool runs;              /* by this commit: opened in long runs                          */
+        bool fresh;             /* no commit yet: taken for dense, if there is such a thing     */
+        struct density density; /* is it written all over? (rewatch.c, upkeep.c)                */
 };
 
 /* Where they are follows from the region and the watch: a pointer would be one more line that the
