@@ -66,13 +66,13 @@ static int written_pages(struct upkeep *u, struct watch *w, uintptr_t low)
 }
 
 /* Written pages for which it is not worth to watch the others. So many that they cannot be copied at
- * the freeze, or that their units would not be (patch.c); but not before what was spent on them
+ * the freeze, or clearly more than a quarter, up to which their units would be (patch.c); but not before what was spent on them
  * shows that there will be more. */
 static uint64_t too_many(const struct upkeep *u, const struct watch *w)
 {
         uint64_t pages = (w->span.high - w->span.low) / PLAT_PAGE;
         uint64_t copied = u->options->copy_bytes / 4 * 3 / PLAT_PAGE;
-        uint64_t least = min_u64(max_u64(pages / 16, copied), pages / 4);
+        uint64_t least = min_u64(max_u64(pages / 16, copied), pages * 3 / 8);
         return min_u64(least << unit_notes(w)->density.doubts, pages);
 }
 
