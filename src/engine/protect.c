@@ -7,8 +7,10 @@
 /* More runs than this are protected as one: a system call each, and mappings are split no further
  * than needed. */
 #define MAX_RUNS 256u
-/* What one thread protects at a time when two do it; and from how much on they do. */
-#define SHARE_BYTES (UINT64_C(2) << 20)
+/* What one thread protects at a time when two do it: a sixteenth of all, but no less and no more
+ * than this; and from how much on they do. */
+#define LEAST_PIECE (UINT64_C(2) << 20)
+#define MOST_PIECE  (UINT64_C(16) << 20)
 #define LEAST_BYTES (UINT64_C(8) << 20)
 /* Arrays are close if no more than this lies between them: what malloc needs for itself. */
 #define CLOSE_BYTES 64u
@@ -100,14 +102,19 @@ static uint32_t neighbour_at(const struct neighbours *n, uint64_t offset)
         return low;
 }
 
+struct pieces {
+        struct commit *c;
+        uint64_t bytes; /* of each */
+};
+
 /* A unit belongs to the piece that it begins in. */
 static int protect_piece(void *arg, uint64_t piece)
 {
-        struct commit *c = arg;
-        const struct neighbours *n = &c->neighbours;
-        struct range r = {.c = c};
-        uint64_t from = piece * SHARE_BYTES;
-        uint64_t to = from + SHARE_BYTES;
+        const struct pieces *p = arg;
+        const struct neighbours *n = &p->c->neighbours;
+        struct range r = {.c = p->c};
+        uint64_t from = piece * p->bytes;
+        uint64_t to = from + p->bytes;
         int rc = 0;
         for (uint32_t i = neighbour_at(n, from); rc == 0 && i < n->count && n->offset[i] < to;
              i++) {
@@ -189,8 +196,9 @@ int protect_or_put(struct commit *c)
         struct neighbours *n = &c->neighbours;
         uint64_t shared;
         uint64_t bytes = count_bytes(c, &shared);
+        struct pieces p = {c, min_u64(max_u64(bytes / 16, LEAST_PIECE), MOST_PIECE)};
         struct shared_work work = {
-                .run = protect_piece, .arg = c, .pieces = div_up(bytes, SHARE_BYTES)};
+                .run = protect_piece, .arg = &p, .pieces = div_up(bytes, p.bytes)};
         bool done = shared >= LEAST_BYTES && workers_share(c->workers, &work) == 0;
         for (uint32_t i = 0; i < n->count; i++) {
                 struct watch *w = n->watches[i];
