@@ -423,7 +423,7 @@ static void test_phases(void)
         stress_close(&b);
 }
 
-/* Somewhat more than a quarter is rewritten, which is called dense once, and not a second time. */
+/* Somewhat more than three eighths are rewritten, which is called dense once, and not a second time. */
 static void test_doubts(void)
 {
         char path[4096];
@@ -433,7 +433,7 @@ static void test_doubts(void)
         write_all(b, path, p, BYTES, 0);
         for (uint64_t round = 0; round < 2; round++) {
                 make_sparse(b, path, p);
-                stress_fill(p, BYTES / 100 * 28, round + 50);
+                stress_fill(p, BYTES / 100 * 42, round + 50);
                 CHECK_EQ(await_dense(b, round == 0 ? 1000 : 20), round == 0);
                 CHECK_EQ(belay_checkpoint(b), 0);
                 stress_exact(b, path, "x", p, BYTES);
