@@ -324,7 +324,7 @@ static void run_until_killed(struct world *w)
                 rc = belay_checkpoint(w->b);
                 /* A number that a version may have had, of which nothing is left, does not come
                  * again. */
-                if (rc && made == 0 && tried++ < 4)
+                if (rc && made == 0 && tried++ < 4 && strstr(belay_error(), "have been used"))
                         continue;
                 if (rc)
                         _exit(3);
