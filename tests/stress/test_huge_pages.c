@@ -4,7 +4,7 @@
  * epoch are exact.
  *
  * timeout: 300
- * builds: normal */
+ * builds: normal asan tsan */
 #include "engine/engine_int.h"
 #include "stress.h"
 #include <errno.h>
