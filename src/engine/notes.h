@@ -49,6 +49,7 @@ struct density {
         uint8_t hasty;         /* how often it was called calm in error, in a row                */
         bool busy;             /* not calm, in this interval                                     */
         bool calmed;           /* it was called calm before the commit                           */
+        bool lifting;          /* it is being called dense: its watch is lifted in part          */
         bool early;            /* it was called dense before the commit                          */
         bool proven;           /* a commit found it dense                                        */
         bool collapse;         /* a pass is under way                                            */

@@ -92,7 +92,7 @@ static void learn_density(struct region *r, bool fresh, bool was, bool is)
                 d->hasty = is ? (uint8_t)min_u64(d->hasty + 1u, MOST_HASTE) : 0;
         if (d->calmed && !is)
                 end_phase(d);
-        d->early = d->calmed = false;
+        d->early = d->calmed = d->lifting = false;
         /* What is new is taken for dense, which is no proof. */
         d->proven = is && (was || !fresh);
         /* Where content is not compared, nothing else would tell that it does not change any more. */

@@ -66,8 +66,8 @@ static int written_pages(struct upkeep *u, struct watch *w, uintptr_t low)
 }
 
 /* Written pages for which it is not worth to watch the others. So many that they cannot be copied at
- * the freeze, or clearly more than a quarter, up to which their units would be (patch.c); but not before what was spent on them
- * shows that there will be more. */
+ * the freeze, or clearly more than a quarter, up to which their units would be (patch.c); but not
+ * before what was spent on them shows that there will be more. */
 static uint64_t too_many(const struct upkeep *u, const struct watch *w)
 {
         uint64_t pages = (w->span.high - w->span.low) / PLAT_PAGE;
@@ -101,15 +101,22 @@ static bool is_written_all_over(struct upkeep *u, struct region *r)
 }
 
 /* In pieces, which the kernel does beside other faults; the change of trackers alone keeps them
- * waiting, and finds nothing left to do then. */
+ * waiting, and finds nothing left to do then. Who needs the regions meanwhile gets them: the next
+ * look goes on. */
 static void lift(struct upkeep *u, struct region *r)
 {
         struct watch *w = r->watch;
         uint64_t piece = max_u64(LIFT_BYTES / w->span.unit_bytes, 1);
-        for (uint64_t first = 0; first < w->span.units; first += piece)
-                if (must_stop(u) ||
-                    tracker_unarm(u->tracker, w, first, min_u64(piece, w->span.units - first)))
+        int rc = 0;
+        unit_notes(w)->density.lifting = true;
+        for (uint64_t first = 0; rc == 0 && first < w->span.units; first += piece) {
+                if (must_stop(u))
                         return;
+                rc = tracker_unarm(u->tracker, w, first, min_u64(piece, w->span.units - first));
+        }
+        unit_notes(w)->density.lifting = false;
+        if (rc)
+                return;
         tracker_change(u->tracker, r, &tracker_dense);
         unit_notes(w)->density.early = w->ops == &tracker_dense;
         log_emit(BELAY_LOG_DEBUG, "region '%s' is being written all over", r->desc.name);
@@ -153,19 +160,22 @@ static void look_for_calm(struct upkeep *u, struct region *r)
 static void look_around(struct upkeep *u)
 {
         uint64_t start = plat->now_ns();
-        u->looking = false;
+        bool again = false;
+        uint32_t i = 0;
         u->looks++;
-        for (uint32_t i = 0; i < u->regions->count && !must_stop(u); i++) {
+        for (; i < u->regions->count && !must_stop(u); i++) {
                 struct region *r = u->regions->list[i];
                 bool calm = may_be_calm(r);
                 if (!calm && !is_looked_at(r))
                         continue;
-                u->looking = true;
+                again = true;
                 if (calm && is_late(u))
                         look_for_calm(u, r);
-                else if (!calm && is_written_all_over(u, r))
+                else if (!calm &&
+                         (unit_notes(r->watch)->density.lifting || is_written_all_over(u, r)))
                         lift(u, r);
         }
+        u->looking = again || i < u->regions->count; /* or some that it did not come to */
         uint64_t now = plat->now_ns();
         uint64_t apart = max_u64(u->idle_ns, now - u->begun_ns) / LOOKS;
         u->look_ns = now + max_u64(max_u64(apart, LOOK_NS), LOOK_SHARE * (now - start));
