@@ -9,7 +9,7 @@
 #define MAX_RUNS 256u
 /* What one thread protects at a time when two do it: a sixteenth of all, but no less and no more
  * than this; and from how much on they do. */
-#define LEAST_PIECE (UINT64_C(2) << 20)
+#define LEAST_PIECE (UINT64_C(6) << 20)
 #define MOST_PIECE  (UINT64_C(16) << 20)
 #define LEAST_BYTES (UINT64_C(8) << 20)
 /* Arrays are close if no more than this lies between them: what malloc needs for itself. */
@@ -41,7 +41,7 @@ static int protect_range(const struct range *r)
 static bool are_close(const struct watch *a, const struct watch *b)
 {
         return a && a->ops == &tracker_dense && watches_adjoin(a, b) &&
-               b->span.start - (a->span.start + a->span.bytes) <= CLOSE_BYTES;
+               b->span.start - max_u64(a->span.start + a->span.bytes, a->span.high) <= CLOSE_BYTES;
 }
 
 /* Units [first, end) are to be protected: with the range before, if that may be, or else after it. */

@@ -16,7 +16,7 @@ static uintptr_t end_of(const struct span *s)
         return s->start + s->bytes;
 }
 
-/* The last page of memory that we mapped holds nothing else. */
+/* The last page of memory that we or malloc mapped holds nothing else. */
 static uintptr_t tail_begin(const struct span *s)
 {
         return min_u64(s->high, end_of(s));

@@ -40,6 +40,29 @@ static struct watch *watch_new(struct tracker *t, const struct span *span)
         return w;
 }
 
+/* What the C library keeps before memory that malloc got from the kernel, for it alone: the distance
+ * to the beginning of the mapping, and its size with a mark in it. */
+struct malloc_header {
+        uint64_t before, size;
+};
+#define MALLOC_FLAGS   7u
+#define MALLOC_MMAPPED 2u
+
+/* Nothing but the array lies in its last page: malloc has mapped the pages for it. Where the array
+ * is not from malloc, or malloc is another, there is something else before it. */
+__attribute__((no_sanitize("address", "thread"))) static bool has_last_page(const struct region *r)
+{
+        uintptr_t start = (uintptr_t)r->ptr;
+        const struct malloc_header *h = (const void *)(start - sizeof(*h));
+        uintptr_t page = start - start % PLAT_PAGE;
+        if (start % sizeof(*h) || start - page < sizeof(*h))
+                return false;
+        return (h->size & MALLOC_FLAGS) == MALLOC_MMAPPED &&
+               start - sizeof(*h) - h->before == page &&
+               start - sizeof(*h) + (h->size & ~(uint64_t)MALLOC_FLAGS) ==
+                       align_up(start + r->desc.bytes, PLAT_PAGE);
+}
+
 static void place_span(struct tracker *t, const struct region *r, struct span *s)
 {
         uintptr_t start = (uintptr_t)r->ptr;
@@ -52,7 +75,8 @@ static void place_span(struct tracker *t, const struct region *r, struct span *s
         s->units = div_up(s->bytes, s->unit_bytes);
         s->low = align_up(start, PLAT_PAGE);
         /* Behind memory we mapped there is nothing else in its last page. */
-        s->high = r->owned ? align_up(end, PLAT_PAGE) : end - end % PLAT_PAGE;
+        bool alone = r->owned || has_last_page(r);
+        s->high = alone ? align_up(end, PLAT_PAGE) : end - end % PLAT_PAGE;
         if (s->high < s->low)
                 s->high = s->low;
         atomic_store(&s->below, s->low);
