@@ -144,6 +144,7 @@ static void introduce(struct engine *e)
         e->precopy.commit = &e->commit;
         e->precopy.regions = e->regions;
         e->upkeep.regions = e->regions;
+        e->upkeep.pool = e->pool;
         e->upkeep.stop = &e->precopy.stop;
         e->carry.budget = e->options.budget;
 }

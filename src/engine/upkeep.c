@@ -263,6 +263,11 @@ static void collapse_next(struct upkeep *u)
 {
         uint64_t start = plat->now_ns();
         uint32_t tried = 0;
+        /* The next version needs the space before it needs huge pages, and the program a core. */
+        if (pool_is_warming(u->pool)) {
+                u->collapse_ns = start + LOOK_NS;
+                return;
+        }
         while (tried < u->regions->count) {
                 if (u->position >= u->regions->count)
                         u->position = 0;

@@ -6,9 +6,10 @@
 #include "engine/commit.h"
 
 struct upkeep {
-        const struct engine_options *options; /* the engine's, like the next three */
+        const struct engine_options *options; /* the engine's, like the next four */
         struct tracker *tracker;
         const struct regions *regions;
+        const struct pool *pool;
         const _Atomic bool *stop; /* somebody needs the regions: not to begin, and to end soon */
         bool looking;             /* there may be regions to look at …      */
         bool collapsing;          /* … and to be put into huge pages        */

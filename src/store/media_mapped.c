@@ -29,9 +29,9 @@
 #include <errno.h>
 #include <stdio.h>
 
-/* What the other thread extends the file by at a time: 2 ms in huge pages, 8 in small ones; and several
- * times that where the machine's memory is used for the first time. */
-#define STEP_BYTES (UINT64_C(16) << 20)
+/* What the other thread extends the file by at a time: half a millisecond in huge pages, 2 in small
+ * ones; and several times that where the machine's memory is used for the first time. */
+#define STEP_BYTES (UINT64_C(4) << 20)
 /* … and maps: whoever changes mappings, as fork() and the freeze do, waits for it. */
 #define TOUCH_BYTES (UINT64_C(2) << 20)
 

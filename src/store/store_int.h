@@ -224,9 +224,11 @@ struct warm_up {
         bool ready;   /* there are lock and condition                      */
         bool running; /* there is a thread                                 */
         bool stopping;
-        uint64_t told; /* how often it was told what to expect              */
-        uint64_t used; /* bytes of the pool that are in use …               */
-        uint64_t more; /* … how many the next versions will need besides …  */
+        _Atomic bool busy; /* there is something to do                          */
+        _Atomic bool held; /* the program waits: no step begins                 */
+        uint64_t told;     /* how often it was told what to expect              */
+        uint64_t used;     /* bytes of the pool that are in use …               */
+        uint64_t more;     /* … how many the next versions will need besides …  */
         uint64_t limit;
         bool resident; /* … but no more than the program has in memory      */
 };

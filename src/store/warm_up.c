@@ -19,7 +19,8 @@
  *  2. A failure is nobody's: the space then comes when it is needed, as without this thread.
  *  3. The pool knows nothing of what is ahead until a growth takes it; closing gives it back. After
  *     a crash the file is longer than the pool, as after any growth.
- *  4. The thread takes no lock that anybody holds while a program thread waits, and allocates
+ *  4. No step begins while the program waits for a freeze, which needs both cores and the mappings.
+ *  5. The thread takes no lock that anybody holds while a program thread waits, and allocates
  *     nothing. It ends when the pool is closed. */
 #include "store/store_int.h"
 #include <errno.h>
@@ -30,6 +31,8 @@
 /* Looks at what the program has in memory: at first after this time, at last … */
 #define SOON_NS  UINT64_C(5000000)
 #define LATER_NS UINT64_C(500000000)
+/* … and at whether the program is still waiting for a freeze. */
+#define HELD_NS UINT64_C(200000)
 /* This part of the machine's memory stays free, or an eighth of what is. */
 #define RESERVED 32u
 
@@ -146,8 +149,11 @@ static void *run(void *arg)
                                       .resident = w->resident};
                 uint64_t told = w->told;
                 pthread_mutex_unlock(&w->lock);
+                while (atomic_load(&w->held))
+                        plat->sleep_ns(HELD_NS);
                 bool more = work(p, &now);
                 pthread_mutex_lock(&w->lock);
+                atomic_store(&w->busy, more || w->told != told);
                 if (more)
                         look_ns = SOON_NS;
                 else if (!w->stopping && w->told == told)
@@ -178,6 +184,7 @@ void pool_expect(struct pool *p, const struct expectation *e)
         p->media->ops->reach(p->media, align_up(reach, PLAT_HUGE_PAGE));
         pthread_mutex_lock(&w->lock);
         w->told++;
+        atomic_store(&w->busy, w->running);
         w->used = used;
         w->more = more;
         w->limit = limit;
@@ -196,4 +203,9 @@ void pool_warm_up(struct pool *p)
             a.bytes < a.touched + LEAST_BYTES)
                 return;
         w->running = plat->thread_start(run, p, &w->thread) == 0;
+}
+
+bool pool_is_warming(const struct pool *p)
+{
+        return atomic_load(&p->warm.busy);
 }

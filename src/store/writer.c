@@ -316,6 +316,7 @@ uint64_t writer_keep(struct pool *p, uint32_t bytes)
 void pool_defer(struct pool *p, bool deferring)
 {
         p->media->deferring = deferring;
+        atomic_store(&p->warm.held, deferring);
 }
 
 int writer_drain(struct pool *p)
