@@ -176,6 +176,7 @@ int engine_new(const struct engine_options *o, struct levels *levels, struct reg
                 engine_delete(&e);
                 return rc;
         }
+        upkeep_begin_interval(&e->upkeep); /* until the first commit */
         pool_info(e->pool, &e->outcome.info);
         outcome_list_versions(&e->outcome, e->pool);
         *out = e;

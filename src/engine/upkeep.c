@@ -310,7 +310,7 @@ void upkeep_consider(struct upkeep *u, struct commit *c)
 {
         if (!rewatch_knows_dense(c))
                 return;
-        u->idle_ns = u->begun_ns && c->frozen_ns > u->begun_ns ? c->frozen_ns - u->begun_ns : 0;
+        u->idle_ns = c->frozen_ns > u->begun_ns ? c->frozen_ns - u->begun_ns : 0;
         for (uint32_t i = 0; i < c->part.count; i++) {
                 const struct region *r = c->part.list[i];
                 if (r->desc.bytes < LEAST_COLLAPSE_BYTES)

@@ -27,7 +27,7 @@ void upkeep_step(struct upkeep *u);
 
 /* After the last capture of a commit, when rewatch_adapt has chosen the trackers. */
 void upkeep_consider(struct upkeep *u, struct commit *c);
-/* A commit has ended: the time in between begins. */
+/* A commit has ended, or there was none yet: the time in between begins. */
 void upkeep_begin_interval(struct upkeep *u);
 
 #endif

@@ -423,6 +423,27 @@ static void test_phases(void)
         stress_close(&b);
 }
 
+/* The first epoch is taken to be as long as the time before the first checkpoint: a region is not
+ * called calm before the program could have come back to it. */
+static void test_first_epoch(void)
+{
+        char path[4096];
+        enum { LARGE = 64 << 20 };
+        snprintf(path, sizeof(path), "%s", stress_pool("first_epoch"));
+        struct belay *b = stress_open(path, OPTIONS "huge_pages=off");
+        uint8_t *p = belay_alloc(b, "x", BELAY_U8, LARGE);
+        sleep_ms(2000);
+        write_all(b, path, p, LARGE, 1);
+        CHECK(is_dense(b));
+        sleep_ms(300);
+        CHECK(is_dense(b));
+        /* But it is when nothing was written for that long. */
+        for (int i = 0; i < 500 && is_dense(b); i++)
+                sleep_ms(20);
+        CHECK(!is_dense(b));
+        stress_close(&b);
+}
+
 /* Somewhat more than three eighths are rewritten, which is called dense once, and not a second time. */
 static void test_doubts(void)
 {
@@ -461,5 +482,6 @@ int main(void)
         RUN(test_registry);
         RUN(test_phases);
         RUN(test_doubts);
+        RUN(test_first_epoch);
         return 0;
 }
