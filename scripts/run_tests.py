@@ -10,7 +10,8 @@ Steps (--step NAME=COMMAND) run first, one after the other. Then, for every --bu
 A test gets TEST_BIN, TEST_LIB, TEST_SRC, TEST_SANITIZED (1 or 0) and a fresh TMPDIR. Exit 0 is
 a pass, 77 a skip whose reason is the last line of output. A comment near the top of its source may say
 `timeout: SECONDS` and `builds:` with the labels of the builds it runs in; without one it runs in
-`builds: normal asan`. Names ending in _long run only with --long.
+`builds: normal asan`. Names ending in _long run only with --long, in the normal build if nothing else is
+said, and others there in the builds that `long:` names.
 """
 import argparse
 import concurrent.futures
@@ -71,7 +72,7 @@ def directives(path):
         for _, line in zip(range(40), f):
             if not re.match(r"\s*(#|/?\*|//)", line):
                 continue
-            for match in re.finditer(r"\b(timeout|builds):((?: +\w+\b(?!:))*)", line):
+            for match in re.finditer(r"\b(timeout|builds|long):((?: +\w+\b(?!:))*)", line):
                 words = match[2].split()
                 if not (len(words) == 1 and words[0].isdigit() if match[1] == "timeout"
                         else words and set(words) <= BUILDS):
@@ -88,10 +89,11 @@ def discover(build, long_tests):
         for entry in sorted(os.listdir(path)) if os.path.isdir(path) else []:
             source = os.path.join(path, entry)
             stem, extension = os.path.splitext(entry)
-            if stem.endswith("_long") != long_tests:
-                continue
             settings = directives(source) if extension in (".c", ".sh", ".py") else {}
-            if build.label not in settings.get("builds", DEFAULT_BUILDS):
+            own = stem.endswith("_long") == long_tests
+            default = ["normal"] if long_tests else DEFAULT_BUILDS
+            chosen = settings.get("builds", default) if own else settings.get("long", []) if long_tests else []
+            if build.label not in chosen:
                 continue
             limit = int(settings.get("timeout", [DEFAULT_LIMIT])[0])
             if build.sanitized:

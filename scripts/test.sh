@@ -1,5 +1,5 @@
 #!/bin/bash
-# What `make test` runs. With --long: the tests named *_long and a longer fuzz run instead.
+# What `make test` runs. With --long: the tests named *_long, those that say `long:`, and a longer fuzz run instead.
 # Options after that go to run_tests.py, e.g. `scripts/test.sh --only unit_pool`.
 set -eu
 cd "$(dirname "$0")/.."
@@ -19,7 +19,8 @@ asan="$asan -DCMAKE_BUILD_TYPE=Debug '-DCMAKE_C_FLAGS_DEBUG=-O1 -g'"
 tsan="scripts/build.sh build/tsan --target tests_tsan -DBELAY_SANITIZE=thread -DBELAY_WERROR=OFF"
 
 if [ "${1:-}" = --long ]; then
-        exec python3 scripts/run_tests.py --build build --step fuzz="scripts/fuzz.sh 60" "$@"
+        exec python3 scripts/run_tests.py --step build-asan="$asan" --step fuzz="scripts/fuzz.sh 60" \
+                --build build --build asan=build/asan "$@"
 fi
 exec python3 scripts/run_tests.py \
         --step lint=scripts/lint.sh \

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 # timeout: 300
+# builds: normal
+# long: asan
 """belay-bench: the shape of what it prints and writes, and that it leaves nothing behind.
 
 How fast anything is never decides here."""
@@ -299,11 +301,11 @@ def check_copy_level(path):
 
 def check_warm_up(path):
     got = load(path, "warm-up")
-    check_fields(got["summary"], tuple(f"{way}_{figure}_over_tenth" for way in ("memory", "disk", "cold")
+    check_fields(got["summary"], tuple(f"{way}_{figure}_over_tenth" for way in ("memory", "disk", "cold", "small_pages")
                                        for figure in ("first_durable", "later_durable", "worst_blocked")) +
                  ("increase_of_three_memory_over_disk", "increase_of_three_warm_over_cold"))
     rows = [(r["name"], r["figure"], r.get("version")) for r in got["rows"]]
-    ways = ("pool in memory", "pool on disk", "pool in memory, warm_up = no")
+    ways = ("pool in memory", "pool on disk", "pool in memory, warm_up = no", "pool in memory, huge_pages = off")
     assert rows == [(way, figure, version) for way in ways for figure in ("until durable", "blocked")
                     for version in ("1", "2 to 5, the worst", "1 to 5, the worst", "10")] + [
                         (way, "increase, three checkpoints", None) for way in ways], rows

@@ -2,7 +2,9 @@
  * barriers of each commit taken out of the log, must find disks that do not restore. Otherwise it
  * would prove nothing.
  *
- * timeout: 240 */
+ * timeout: 240
+ * builds: normal
+ * long: asan */
 #include "crash_replay.h"
 #include "check.h"
 

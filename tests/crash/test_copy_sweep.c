@@ -6,7 +6,9 @@
  * says what is looked at. Then the test is tested: with the barriers before, or those after, the
  * superblocks of the copy taken out of the log it must find disks that do not restore.
  *
- * timeout: 240 */
+ * timeout: 240
+ * builds: normal
+ * long: asan */
 #include "crash_replay.h"
 #include "check.h"
 #include "format/format.h"

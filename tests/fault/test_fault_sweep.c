@@ -5,7 +5,9 @@
  * versions that were published before still there, bit for bit. A context goes on working after a
  * fault that has passed, unless it says that it is broken.
  *
- * timeout: 600 */
+ * timeout: 600
+ * builds: asan
+ * long: normal */
 #include "fault_sweep.h"
 #include "check.h"
 #include "quick_plat.h"
