@@ -134,16 +134,12 @@ static int take_edges(void *arg, uint64_t piece)
         return 0;
 }
 
-/* Of very many, two threads do it. */
 static void take_all_edges(struct commit *c)
 {
         struct shared_work work = {.run = take_edges,
                                    .arg = &c->neighbours,
                                    .pieces = div_up(c->neighbours.count, EDGES_PIECE)};
-        if (work.pieces >= 8)
-                (void)workers_share(c->workers, &work);
-        for (uint64_t i = 0; work.pieces < 8 && i < work.pieces; i++)
-                (void)take_edges(&c->neighbours, i);
+        (void)workers_share_many(c->workers, &work);
 }
 
 static int collect(struct commit *c, struct precopy *p)

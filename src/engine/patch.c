@@ -184,15 +184,11 @@ static int copy_pages(void *arg, uint64_t piece)
         return 0;
 }
 
-/* Of many, two threads do it. */
 static void copy_all_pages(struct commit *c)
 {
         struct shared_work work = {
                 .run = copy_pages, .arg = c, .pieces = div_up(c->patches.count, COPY_PAGES)};
-        if (work.pieces >= 8)
-                (void)workers_share(c->workers, &work);
-        for (uint64_t i = 0; work.pieces < 8 && i < work.pieces; i++)
-                (void)copy_pages(c, i);
+        (void)workers_share_many(c->workers, &work);
 }
 
 /* Block numbers [*first, *end) of the region that have bytes in [low, high). */

@@ -2,6 +2,9 @@
 #include "engine/workers.h"
 #include <time.h>
 
+/* Fewer are done before another thread has woken up. */
+#define MANY_PIECES 8u
+
 void workers_init(struct workers *w, struct duty duty)
 {
         pthread_condattr_t attr;
@@ -81,6 +84,14 @@ int workers_share(struct workers *w, struct shared_work *work)
         while (w->helping > 0)
                 (void)workers_wait(w, UINT64_MAX);
         pthread_mutex_unlock(&w->lock);
+        return atomic_load(&work->failed);
+}
+
+int workers_share_many(struct workers *w, struct shared_work *work)
+{
+        if (work->pieces >= MANY_PIECES)
+                return workers_share(w, work);
+        run_pieces(work);
         return atomic_load(&work->failed);
 }
 

@@ -56,5 +56,7 @@ int workers_wait(struct workers *w, uint64_t until_ns);
 
 /* Returns when all pieces are done, with the first error. */
 int workers_share(struct workers *w, struct shared_work *work);
+/* The same; a few pieces are done by this thread alone. */
+int workers_share_many(struct workers *w, struct shared_work *work);
 
 #endif

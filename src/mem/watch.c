@@ -74,7 +74,7 @@ static void place_span(struct tracker *t, const struct region *r, struct span *s
         s->unit_bytes = max_u64(t->unit_bytes, r->desc.block_bytes);
         s->units = div_up(s->bytes, s->unit_bytes);
         s->low = align_up(start, PLAT_PAGE);
-        /* Behind memory we mapped there is nothing else in its last page. */
+        /* Behind memory that we or malloc mapped there is nothing else in its last page. */
         bool alone = r->owned || has_last_page(r);
         s->high = alone ? align_up(end, PLAT_PAGE) : end - end % PLAT_PAGE;
         if (s->high < s->low)

@@ -167,7 +167,7 @@ struct expectation {
 void pool_expect(struct pool *p, const struct expectation *e);
 /* Starts that thread, if there is something for it to do. In a thread of the program. */
 void pool_warm_up(struct pool *p);
-/* It is being made just now. */
+/* Space is being made just now. */
 bool pool_is_warming(const struct pool *p);
 
 /* ---- reading --------------------------------------------------------------------------------- */
